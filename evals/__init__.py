@@ -1,0 +1,1 @@
+"""Recorded incidents, the runner and the scorers."""

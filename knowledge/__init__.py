@@ -1,0 +1,1 @@
+"""Data only: causes, playbooks, settings map, Xid catalogue, compatibility facts. Imports nothing."""

@@ -1,0 +1,1 @@
+"""The terminal chat. Talks only to agent.session."""

@@ -1,0 +1,182 @@
+"""Playbooks: one markdown file a failure mode. The front matter is executable and strict; the body is prose.
+
+    knowledge/<family>/<slug>.md   ->   Playbook(slug="<family>/<slug>", cause=..., signatures=..., body=...)
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from .errors import KnowledgeError
+
+Weight = Literal["weak", "normal", "strong"]
+Op = Literal["exists", "absent", "eq", "ne", "gt", "lt", "between", "matches", "in", "contains"]
+Over = Literal["any", "all", "same_rank", "same_attempt"]
+
+KNOWLEDGE = Path(__file__).resolve().parent.parent / "knowledge"
+_QUANTITY = re.compile(r"^(-?[\d.]+(?:[eE][+-]?\d+)?)\s*([KMGT]i?B)$")
+_UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def quantity(text: Any) -> Any:
+    """`"10MiB"` as bytes; anything else unchanged. `KB` counts 1000, `KiB` counts 1024."""
+    if isinstance(text, str) and (m := _QUANTITY.match(text.strip())):
+        return float(m[1]) * (1024 if "i" in m[2] else 1000) ** _UNITS[m[2][0]]
+    return text
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Signature(_Strict):
+    """A pattern over one log line (prefixes and ANSI already taken off), with its own proofs."""
+
+    pattern: str
+    matches: list[str] = Field(min_length=1)
+    ignores: list[str] = []
+    decisive: bool = False
+    harmless: bool = False
+    weight: Weight = "normal"
+
+    @property
+    def compiled(self) -> re.Pattern[str]:
+        return re.compile(self.pattern)
+
+
+class Predicate(_Strict):
+    """A test over the evidence of one key, against a value or against another key."""
+
+    key: str
+    op: Op
+    value: Any = None
+    than: str | None = None
+    over: Over = "any"
+    weight: Weight = "normal"
+    why: str = ""
+
+    @model_validator(mode="after")
+    def _arguments_fit(self) -> Self:
+        needs = self.op not in ("exists", "absent")
+        if needs and self.value is None and self.than is None:
+            raise ValueError(f"op {self.op!r} needs `value` or `than`")
+        if self.op == "between" and not (isinstance(self.value, list) and len(self.value) == 2):
+            raise ValueError("op 'between' needs `value: [low, high]`")
+        if self.op == "in" and not isinstance(self.value, list):
+            raise ValueError("op 'in' needs `value: [...]`")
+        return self
+
+
+class SettingChange(_Strict):
+    """How a fix changes a canonical setting: to a value, by a factor, or away."""
+
+    set: Any = None
+    multiply: float | None = None
+    remove: bool = False
+
+
+class Fix(_Strict):
+    """A repair recipe in canonical settings, environment variables, commands or words."""
+
+    title: str
+    why: str = ""
+    settings: dict[str, SettingChange | bool | int | float | str] = {}
+    env: dict[str, str] = {}
+    commands: list[str] = []
+    text: str = ""
+    verify: str = ""
+
+
+class Playbook(_Strict):
+    """One failure mode of one cause."""
+
+    slug: str
+    cause: str
+    title: str
+    general: bool = False
+    signatures: list[Signature] = []
+    checks: list[str] = []
+    requires: list[Predicate] = []
+    any_of: list[Predicate] = []
+    supports: list[Predicate] = []
+    contradicts: list[Predicate] = []
+    explains: list[str] = []
+    fixes: list[Fix] = []
+    next_steps: list[str] = []
+    sources: list[str] = []
+    body: str = ""
+    path: str = ""
+
+    @property
+    def key(self) -> str:
+        """Evidence key of its signature hits: `sig.<family>.<slug>`."""
+        return "sig." + self.slug.replace("/", ".")
+
+    @property
+    def predicates(self) -> list[Predicate]:
+        return [*self.requires, *self.any_of, *self.supports, *self.contradicts]
+
+
+def parse(text: str, slug: str, path: str) -> Playbook:
+    """A playbook from the text of its file.
+
+    Raises:
+        KnowledgeError: no front matter, broken YAML, unknown or ill-typed keys; with file and line.
+    """
+    if not text.startswith("---\n") or "\n---\n" not in text[4:]:
+        raise KnowledgeError(f"{path}:1: no front matter between `---` lines")
+    front, body = text[4:].split("\n---\n", 1)
+    try:
+        data = yaml.load(front, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as e:
+        mark = getattr(e, "problem_mark", None)
+        raise KnowledgeError(f"{path}:{mark.line + 2 if mark else 1}: {getattr(e, 'problem', e)}") from None
+    if not isinstance(data, dict):
+        raise KnowledgeError(f"{path}:2: the front matter is not a mapping")
+    try:
+        return Playbook(slug=slug, path=path, body=body.strip(), **data)
+    except (ValidationError, TypeError) as e:
+        if isinstance(e, TypeError):
+            raise KnowledgeError(f"{path}:2: {e}") from None
+        first = e.errors()[0]
+        raise KnowledgeError(f"{path}:{_line_of(front, first['loc'])}: {_dotted(first['loc'])}: {first['msg']}") from None
+
+
+def _dotted(loc: tuple[Any, ...]) -> str:
+    return ".".join(str(p) for p in loc)
+
+
+def _line_of(front: str, loc: tuple[Any, ...]) -> int:
+    """Line in the file where the offending node starts; the front matter begins on line 2."""
+    node = yaml.compose(front, Loader=yaml.SafeLoader)
+    line = 0
+    for part in loc:
+        if isinstance(node, yaml.MappingNode):
+            pair = next((kv for kv in node.value if kv[0].value == str(part)), None)
+            if pair is None:
+                break
+            line, node = pair[0].start_mark.line, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line
+    return line + 2
+
+
+def read_folder(folder: Path) -> list[Playbook]:
+    """Every playbook below a knowledge folder, by slug."""
+    found = []
+    for path in sorted(folder.glob("*/*.md")):
+        slug = f"{path.parent.name}/{path.stem}"
+        found.append(parse(path.read_text(encoding="utf-8"), slug, str(path)))
+    return found
+
+
+def causes(folder: Path = KNOWLEDGE) -> dict[str, str]:
+    """The root-cause vocabulary: id -> what is wrong, in the order of `causes.yaml`."""
+    families = yaml.safe_load((folder / "causes.yaml").read_text(encoding="utf-8"))
+    return {cause: text for family in families.values() for cause, text in family.items()}

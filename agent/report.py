@@ -1,0 +1,186 @@
+"""The report: what `--json` prints, schema `traindoctor.report/1`. Every boundary of doctor speaks this model."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA = "traindoctor.report/1"
+Status = Literal["confirmed", "likely", "hypothesis", "healthy", "insufficient_evidence", "answer"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class RunSummary(_Part):
+    """One of the runs looked at, and how it ended."""
+
+    id: str
+    root: str
+    good: bool = False
+    state: Literal["died", "hung", "running", "finished", "unknown"] = "unknown"
+
+
+class FirstFailure(_Part):
+    """Where it broke first: smallest comparable time, not first printed."""
+
+    rank: int | None = None
+    host: str | None = None
+    step: int | None = None
+    time: str | None = None
+    attempt: int | None = None
+
+
+class RootCause(_Part):
+    """The verdict. `id` is null only for a knowledge answer."""
+
+    id: str | None
+    title: str = ""
+    playbook: str | None = None
+    confidence: float = Field(0.0, ge=0, le=1)
+    first_failure: FirstFailure = FirstFailure()
+
+
+class AlsoFound(_Part):
+    """An independent second finding."""
+
+    id: str
+    confidence: float = Field(ge=0, le=1)
+    cites: list[str] = []
+
+
+class Sentence(_Part):
+    """A claim and the evidence it stands on."""
+
+    text: str
+    cites: list[str] = []
+
+
+class Differential(_Part):
+    """A cause that was weighed. The first is the root cause; confidences add up to at most 1."""
+
+    id: str
+    title: str = ""
+    confidence: float = Field(ge=0, le=1)
+    supported_by: list[str] = []
+    contradicted_by: list[str] = []
+    missing: list[str] = []
+
+
+class CitedEvidence(_Part):
+    """One observed fact; see `types.Evidence` for the fields."""
+
+    id: str
+    key: str
+    value: Any = None
+    rank: int | None = None
+    host: str | None = None
+    attempt: int | None = None
+    variant: str | None = None
+    step: int | None = None
+    time: str | None = None
+    kind: Literal["line", "command", "binary", "absent", "asked"]
+    file: str | None = None
+    line: int | None = None
+    offset: int | None = None
+    text: str = ""
+    cut: bool = False
+    argv: list[str] | None = None
+    member: str | None = None
+    searched: list[str] | None = None
+    run: str = "r1"
+    tool: str = ""
+
+
+class ChainLink(_Part):
+    """A step from cause to cascade, in order of events."""
+
+    evidence: str
+    role: Literal["cause", "trigger", "symptom", "cascade"]
+    text: str
+
+
+class Checked(_Part):
+    """What was looked at, also when it was clean or could not be looked at."""
+
+    tool: str
+    outcome: Literal["finding", "clean", "not_applicable", "not_allowed", "failed"]
+    why: str
+
+
+class ReportFix(_Part):
+    """A repair: words and commands, with the patches that carry it out."""
+
+    title: str
+    why: str = ""
+    commands: list[str] = []
+    patches: list[str] = []
+    verify: str = ""
+
+
+class Patch(_Part):
+    """A unified diff for one file of the run, made for the content with this sha256."""
+
+    id: str
+    file: str
+    sha256: str
+    diff: str
+
+
+class Restart(_Part):
+    """Whether starting again helps."""
+
+    advice: Literal["restart", "restart_excluding", "fix_first", "stop"]
+    from_checkpoint: str | None = None
+    lost_steps: int | None = None
+    exclude: list[str] = []
+
+
+class Tokens(_Part):
+    """Tokens sent and received."""
+
+    in_: int = Field(0, alias="in", serialization_alias="in")
+    out: int = 0
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+class Meta(_Part):
+    """How the report was made."""
+
+    planner: Literal["offline", "llm"] = "offline"
+    model: str | None = None
+    version: str = ""
+    seconds: float = 0.0
+    tool_calls: int = 0
+    tokens: Tokens = Tokens()
+    redacted: int = 0
+    degraded: list[str] = []
+
+
+class Report(_Part):
+    """A diagnosis with everything it stands on."""
+
+    schema_: str = Field(SCHEMA, alias="schema", serialization_alias="schema")
+    session: str = ""
+    question: str = ""
+    status: Status
+    runs: list[RunSummary] = []
+    root_cause: RootCause
+    also: list[AlsoFound] = []
+    summary: list[Sentence] = []
+    differential: list[Differential] = []
+    evidence: list[CitedEvidence] = []
+    chain: list[ChainLink] = []
+    checked: list[Checked] = []
+    fixes: list[ReportFix] = []
+    patches: list[Patch] = []
+    next_steps: list[str] = []
+    restart: Restart | None = None
+    meta: Meta = Meta()
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    def to_json(self) -> str:
+        """The report as `--json` prints it, with the published field names."""
+        return self.model_dump_json(by_alias=True, indent=2)

@@ -1,0 +1,178 @@
+"""Ranking: playbooks against evidence. Pure; the same evidence always gives the same ranking.
+
+A playbook collects a score on the scale of log odds (a signature line, each predicate, each contradiction), a
+cause explained by a stronger one upstream steps back behind it, and a softmax with a null option ("none of
+these") turns scores into probabilities that add up to less than 1.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from .playbook import Playbook, Predicate, Weight
+from .predicates import Facts, judge
+from .types import Evidence, Hypothesis
+
+BASE = -2.0
+GENERAL = -0.8
+SIGNATURE: dict[Weight, float] = {"weak": 1.0, "normal": 2.0, "strong": 3.0}
+DECISIVE = 4.5
+MORE_SIGNATURES = 0.5
+REQUIRED, REQUIRED_UNKNOWN, REQUIRED_FALSE = 1.2, -1.5, -4.0
+ANY_OF, ANY_OF_UNKNOWN, ANY_OF_FALSE = 1.0, -0.7, -2.0
+SUPPORT: dict[Weight, float] = {"weak": 0.6, "normal": 1.2, "strong": 2.5}
+CONTRADICTION: dict[Weight, float] = {"weak": -0.8, "normal": -2.0, "strong": -4.0}
+FIRST_FAILURE = 0.8
+EXPLAINED = -2.5
+ASKED = "question."
+
+
+@dataclass(slots=True)
+class _Score:
+    """What one playbook has collected."""
+
+    playbook: Playbook
+    value: float = BASE
+    supported: list[str] = field(default_factory=list)
+    contradicted: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    positive: bool = False
+    proven: bool = False  # required predicates all hold (or a decisive line)
+    false_required: bool = False
+    explained_by: str | None = None
+
+
+def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float] | None = None) -> list[Hypothesis]:
+    """Every cause with something to say for it, best first.
+
+    Args:
+        prior: small log-odds per playbook slug, from how well the question and the error text fit its body.
+    """
+    scores = [_score(p, facts, (prior or {}).get(p.slug, 0.0)) for p in playbooks]
+    scores = [s for s in scores if s.positive or s.supported]
+    _trace_to_origin(scores)
+    best: dict[str, _Score] = {}
+    for s in sorted(scores, key=lambda s: -s.value):
+        best.setdefault(s.playbook.cause, s)
+    total = 1.0 + sum(math.exp(s.value) for s in best.values())
+    return [
+        Hypothesis(
+            cause=s.playbook.cause, playbook=s.playbook.slug, title=s.playbook.title,
+            probability=math.exp(s.value) / total, score=s.value, supported_by=_unique(s.supported),
+            contradicted_by=_unique(s.contradicted), missing=s.missing, positive=s.positive,
+            required=s.proven, explained_by=s.explained_by,
+        )
+        for s in best.values()
+    ]
+
+
+def _score(playbook: Playbook, facts: Facts, prior: float) -> _Score:
+    score = _Score(playbook, BASE + prior + (GENERAL if playbook.general else 0.0))
+    decisive = _weigh_signatures(score, facts)
+    _weigh_required(score, facts, decisive)
+    for predicate in playbook.supports:
+        found = judge(predicate, facts)
+        if found.state == "true":
+            score.value += SUPPORT[predicate.weight]
+            if not predicate.key.startswith(ASKED):
+                score.supported += found.ids
+                score.positive = True
+    for predicate in playbook.contradicts:
+        found = judge(predicate, facts)
+        if found.state == "true":
+            score.value += CONTRADICTION[predicate.weight]
+            score.contradicted += found.ids
+    return score
+
+
+def _weigh_signatures(score: _Score, facts: Facts) -> bool:
+    hits = facts.get(score.playbook.key)
+    weights: dict[int, float] = {}
+    decisive = False
+    for e in hits:
+        for number, signature in enumerate(score.playbook.signatures):
+            if signature.harmless or number in weights or not _pattern(signature.pattern).search(e.text):
+                continue
+            decisive = decisive or signature.decisive
+            weights[number] = DECISIVE if signature.decisive else SIGNATURE[signature.weight]
+    if not weights:
+        return False
+    score.value += max(weights.values()) + min(MORE_SIGNATURES * (len(weights) - 1), 1.0)
+    score.positive = True
+    score.supported += [e.id for e in hits[:4]]
+    first = {(e.file, e.line) for e in facts.get("error.first")}
+    if any((e.file, e.line) in first for e in hits):
+        score.value += FIRST_FAILURE
+    return decisive
+
+
+def _weigh_required(score: _Score, facts: Facts, decisive: bool) -> None:
+    states = []
+    for predicate in score.playbook.requires:
+        found = judge(predicate, facts)
+        states.append(found.state)
+        if found.state == "true":
+            score.value += REQUIRED
+            score.supported += found.ids
+            score.positive = True
+        elif found.state == "missing":
+            score.value += 0.0 if decisive else REQUIRED_UNKNOWN
+            score.missing.append(describe(predicate))
+        else:
+            score.value += REQUIRED_FALSE
+            score.contradicted += found.ids
+            score.false_required = True
+    any_of = [judge(p, facts) for p in score.playbook.any_of]
+    if any(j.state == "true" for j in any_of):
+        score.value += ANY_OF
+        score.positive = True
+        score.supported += [i for j in any_of if j.state == "true" for i in j.ids]
+    elif any_of and not decisive:
+        unknown = any(j.state == "missing" for j in any_of)
+        score.value += ANY_OF_UNKNOWN if unknown else ANY_OF_FALSE
+        score.missing += [describe(p) for p, j in zip(score.playbook.any_of, any_of, strict=True) if j.state != "true"][:3]
+    held = all(s == "true" for s in states) and (not any_of or any(j.state == "true" for j in any_of))
+    score.proven = not score.false_required and (decisive or (held and bool(states or any_of)))
+
+
+def _trace_to_origin(scores: list[_Score]) -> None:
+    """A cause that a credible one upstream explains is its consequence, not a rival."""
+    by_value = sorted(scores, key=lambda s: -s.value)
+    for upstream in by_value:
+        if not upstream.positive or upstream.value < 0 or upstream.explained_by:
+            continue
+        for s in by_value:
+            downstream = s.playbook.cause in upstream.playbook.explains
+            same = s.playbook.cause == upstream.playbook.cause
+            if downstream and not same and not s.explained_by and upstream.value > s.value - 3.0:
+                s.value += EXPLAINED
+                s.explained_by = upstream.playbook.cause
+
+
+@cache
+def _pattern(pattern: str) -> re.Pattern[str]:
+    """Signatures are written for the stripped body; the evidence shows the whole line, so anchors are let go."""
+    return re.compile(pattern.removeprefix("^"))
+
+
+def describe(predicate: Predicate) -> str:
+    """A predicate in words, for "what is missing"."""
+    if predicate.op in ("exists", "absent"):
+        return f"{predicate.key} {'seen' if predicate.op == 'exists' else 'looked for and not there'}"
+    against = predicate.than if predicate.than else predicate.value
+    words = {"eq": "=", "ne": "!=", "gt": ">", "lt": "<", "matches": "matching"}
+    return f"{predicate.key} {words.get(predicate.op, predicate.op)} {against}"
+
+
+def evidence_of(hypothesis: Hypothesis, facts: Facts) -> list[Evidence]:
+    """The evidence a hypothesis stands on, in the order it was weighed."""
+    by_id = {e.id: e for found in facts.by_key.values() for e in found}
+    return [by_id[i] for i in hypothesis.supported_by if i in by_id]
+
+
+def _unique(ids: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(ids))

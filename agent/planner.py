@@ -1,0 +1,90 @@
+"""A planner names the next calls, or gives the diagnosis. The offline one is pure and deterministic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .hypotheses import rank
+from .playbook import Playbook
+from .predicates import Facts
+from .report import Sentence
+from .tool import all_tools
+from .types import Call, Hypothesis, Risk
+
+CONFIRMED_MARGIN = 1.0  # log odds to the best rival that is not the winner's own consequence
+HEALTHY, INSUFFICIENT = "none.healthy", "none.insufficient_evidence"
+
+
+@dataclass(slots=True)
+class View:
+    """Everything known so far, as a planner sees it."""
+
+    question: str
+    facts: Facts
+    playbooks: Sequence[Playbook]
+    prior: Mapping[str, float] = field(default_factory=dict)
+    done: frozenset[str] = frozenset()  # identities of the calls made
+    allowed: Risk = Risk.READ
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """What a planner concludes; the gate and the predicates decide what of it stands."""
+
+    cause: str
+    hypotheses: list[Hypothesis]
+    sentences: list[Sentence] = field(default_factory=list)
+
+
+class Planner(Protocol):
+    """One method: the next calls, or the diagnosis."""
+
+    def next(self, view: View) -> list[Call] | Diagnosis: ...
+
+
+class Offline:
+    """Rank, run the check that separates the leading hypotheses, stop when one stands or checks run out."""
+
+    def next(self, view: View) -> list[Call] | Diagnosis:
+        ranked = rank(view.playbooks, view.facts, view.prior)
+        if not is_settled(ranked) and (call := _separating_check(ranked, view)):
+            return [call]
+        return Diagnosis(verdict(ranked), ranked)
+
+
+def verdict(ranked: list[Hypothesis]) -> str:
+    """The cause the evidence carries, or that it carries none."""
+    if not ranked or not ranked[0].positive or ranked[0].score < 0:
+        return INSUFFICIENT
+    return ranked[0].cause
+
+
+def is_settled(ranked: list[Hypothesis]) -> bool:
+    """Whether everything the leader requires holds, nothing contradicts it and no rival is near."""
+    if not ranked or not ranked[0].required or ranked[0].contradicted_by:
+        return False
+    rivals = [h for h in ranked[1:] if h.explained_by != ranked[0].cause and h.positive]
+    return not rivals or ranked[0].score - rivals[0].score >= CONFIRMED_MARGIN
+
+
+def _separating_check(ranked: list[Hypothesis], view: View) -> Call | None:
+    """The first check not yet made that the leaders name; one that only one of them names tells most."""
+    tools, order = all_tools(), list(Risk)
+    by_slug = {p.slug: p for p in view.playbooks}
+    wanted: dict[str, list[str]] = {}
+    for h in ranked[:3]:
+        for name in by_slug[h.playbook].checks:
+            wanted.setdefault(name, []).append(h.cause)
+    ready = [
+        (len(for_causes), name, for_causes)
+        for name, for_causes in wanted.items()
+        if name in tools and order.index(tools[name].risk) <= order.index(view.allowed)
+        and Call(name).identity not in view.done
+        and not any(p.is_required() for p in tools[name].arguments.model_fields.values())
+    ]
+    if not ready:
+        return None
+    _, name, for_causes = min(ready)
+    return Call(name, why=f"tells {' and '.join(for_causes)} apart" if len(ranked) > 1 else f"tests {for_causes[0]}")

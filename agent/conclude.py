@@ -1,0 +1,193 @@
+"""From a planner's diagnosis to the report: status by predicates, sentences through the gate, fixes in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+from . import gate, salience, wording
+from .planner import HEALTHY, INSUFFICIENT, Diagnosis, is_settled
+from .playbook import Fix, Playbook, SettingChange
+from .predicates import Facts
+from .report import (
+    AlsoFound, ChainLink, CitedEvidence, Differential, FirstFailure, Report, ReportFix, RootCause, Sentence, Status,
+)  # fmt: skip
+from .types import Evidence, Hypothesis
+
+LIKELY = 0.5
+ALSO_SCORE = 1.5  # log odds from which an independent second finding is worth a line
+DIFFERENTIAL = 6
+
+
+@dataclass(slots=True)
+class Concluded:
+    """The judged part of a report, and what the gate dropped."""
+
+    report: Report
+    dropped: list[str] = field(default_factory=list)
+
+
+def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], causes: dict[str, str]) -> Concluded:
+    """Judge a diagnosis and write the report around what stands."""
+    evidence = {e.id: e for found in facts.by_key.values() for e in found}
+    by_slug = {p.slug: p for p in playbooks}
+    cause = diagnosis.cause if diagnosis.cause in causes else INSUFFICIENT
+    leader = next((h for h in diagnosis.hypotheses if h.cause == cause), None)
+    playbook = by_slug.get(leader.playbook) if leader else _page(cause, playbooks)
+    title = (playbook.title if playbook else "") or causes[cause]
+    status = _status(cause, leader, diagnosis.hypotheses)
+    proof = salience.decisive(leader, facts)
+    written = diagnosis.sentences or _sentences(cause, title, causes[cause], proof, facts)
+    kept, dropped = _through_gate(written, evidence, [title, causes[cause], *causes])
+    differential = _differential(cause, title, diagnosis.hypotheses)
+    report = Report(
+        status=status,
+        root_cause=RootCause(
+            id=cause, title=title, playbook=playbook.slug if playbook else None,
+            confidence=differential[0].confidence, first_failure=_first_failure(facts),
+        ),
+        also=_also(leader, diagnosis.hypotheses, by_slug),
+        summary=kept,
+        differential=differential,
+        chain=_chain(proof, facts),
+        fixes=[_fix(f, facts) for f in playbook.fixes] if playbook else [],
+        next_steps=_next_steps(cause, playbook, diagnosis.hypotheses, by_slug),
+    )  # fmt: skip
+    report.evidence = _cited(report, evidence)
+    return Concluded(report, dropped)
+
+
+def _status(cause: str, leader: Hypothesis | None, ranked: list[Hypothesis]) -> Status:
+    if cause == HEALTHY:
+        return "healthy"
+    if cause == INSUFFICIENT or leader is None or not leader.positive:
+        return "insufficient_evidence" if cause == INSUFFICIENT else "hypothesis"
+    if leader is ranked[0] and is_settled(ranked):
+        return "confirmed"
+    return "likely" if leader.probability >= LIKELY else "hypothesis"
+
+
+def _page(cause: str, playbooks: Sequence[Playbook]) -> Playbook | None:
+    return next((p for p in playbooks if p.cause == cause), None)
+
+
+def _sentences(cause: str, title: str, meaning: str, proof: list[Evidence], facts: Facts) -> list[Sentence]:
+    context = salience.context(facts)
+    shown = proof or context
+    lead = Sentence(text=f"{title}: {meaning}." if meaning != title else f"{title}.", cites=[e.id for e in shown[:6]])
+    if cause == INSUFFICIENT:
+        lead = Sentence(text="The material does not identify a cause.", cites=[e.id for e in context[:4]])
+    return [lead, *wording.listing([*proof, *context], 18)]
+
+
+def _through_gate(
+    sentences: list[Sentence], evidence: dict[str, Evidence], known: list[str]
+) -> tuple[list[Sentence], list[str]]:
+    kept, dropped = [], []
+    vocabulary = sorted(known, key=len, reverse=True)
+    for s in sentences:
+        reasons = gate.faults(s, evidence, vocabulary)
+        if reasons:
+            dropped.append(f"dropped a sentence that {reasons[0]}")
+        else:
+            kept.append(s)
+    return kept, dropped
+
+
+def _differential(cause: str, title: str, ranked: list[Hypothesis]) -> list[Differential]:
+    rest = 1.0 - sum(h.probability for h in ranked)
+    rows = [
+        Differential(
+            id=h.cause, title=h.title, confidence=round(h.probability, 4), supported_by=h.supported_by[:12],
+            contradicted_by=h.contradicted_by[:6], missing=h.missing[:6],
+        )
+        for h in ranked[:DIFFERENTIAL]
+    ]  # fmt: skip
+    first = next((r for r in rows if r.id == cause), None)
+    if first is None:
+        first = Differential(id=cause, title=title, confidence=round(max(0.0, rest), 4))
+    return [first, *(r for r in rows if r is not first)]
+
+
+def _also(leader: Hypothesis | None, ranked: list[Hypothesis], by_slug: dict[str, Playbook]) -> list[AlsoFound]:
+    """Independent findings: another family, everything required held, neither explains the other."""
+    if leader is None:
+        return []
+    explains = by_slug[leader.playbook].explains
+    family = leader.cause.split(".")[0]
+    return [
+        AlsoFound(id=h.cause, confidence=round(min(0.99, h.probability + 0.5), 4), cites=h.supported_by[:6])
+        for h in ranked
+        if h is not leader and h.required and h.score >= ALSO_SCORE and h.cause.split(".")[0] not in (family, "none")
+        and h.cause not in explains and not h.explained_by and leader.cause not in by_slug[h.playbook].explains
+    ][:3]  # fmt: skip
+
+
+def _first_failure(facts: Facts) -> FirstFailure:
+    found = facts.get("error.first") or facts.get("loss.first_nan_step") or facts.get("watchdog.timeout")
+    if not found:
+        return FirstFailure()
+    e = found[0]
+    step = e.step if e.step is not None else next((x.value for x in facts.get("run.last_step")), None)
+    known = step if isinstance(step, int) else None
+    return FirstFailure(rank=e.rank, host=e.host, step=known, time=e.time, attempt=e.attempt)
+
+
+def _chain(proof: list[Evidence], facts: Facts) -> list[ChainLink]:
+    links: dict[str, ChainLink] = {}
+
+    def add(found: list[Evidence], role: str, most: int) -> None:
+        for e in found[:most]:
+            links.setdefault(e.id, ChainLink.model_validate(
+                {"evidence": e.id, "role": role, "text": wording.sentence(e).text}))
+
+    add(proof, "cause", 3)
+    add(facts.get("error.first"), "symptom", 1)
+    add(salience.cascade(facts), "cascade", 4)
+    return list(links.values())
+
+
+def _fix(fix: Fix, facts: Facts) -> ReportFix:
+    steps = [f"export {name}={value}" for name, value in fix.env.items()]
+    steps += [_change(name, change, facts) for name, change in fix.settings.items()]
+    return ReportFix(title=fix.title, why=" ".join(filter(None, (fix.why, fix.text))), commands=[*steps, *fix.commands],
+                     verify=f"doctor tool {fix.verify.replace('_', '-')}" if fix.verify else "")
+
+
+def _change(name: str, change: SettingChange | bool | int | float | str, facts: Facts) -> str:
+    """A setting's change in words, in the spelling the run itself uses where it has one."""
+    now = next((e for e in facts.get(f"settings.asked.{name}") if e.kind == "line"), None)
+    at = f"  # now {now.value} in {wording.place(now)}" if now else ""
+    if not isinstance(change, SettingChange):
+        return f"{name} = {change}{at}"
+    if change.remove:
+        return f"remove {name}{at}"
+    if change.multiply is not None:
+        if now and isinstance(now.value, int | float):
+            value = now.value * change.multiply
+            return f"{name} = {round(value) if isinstance(now.value, int) else value:g}{at}"
+        return f"{name} x {change.multiply:g}{at}"
+    return f"{name} = {change.set}{at}"
+
+
+def _next_steps(
+    cause: str, playbook: Playbook | None, ranked: list[Hypothesis], by_slug: dict[str, Playbook]
+) -> list[str]:
+    steps = list(playbook.next_steps) if playbook else []
+    if cause == INSUFFICIENT:
+        for h in ranked[:3]:
+            steps += by_slug[h.playbook].next_steps[:2]
+            if h.missing:
+                steps.append(f"To test {h.cause}: {'; '.join(h.missing[:3])}")
+    if playbook and playbook.body:
+        steps.append(f"Read: doctor playbook show {playbook.slug}")
+    return list(dict.fromkeys(steps))[:10]
+
+
+def _cited(report: Report, evidence: dict[str, Evidence]) -> list[CitedEvidence]:
+    ids = [i for s in report.summary for i in s.cites]
+    ids += [link.evidence for link in report.chain]
+    ids += [i for a in report.also for i in a.cites]
+    ids += [i for d in report.differential for i in (*d.supported_by, *d.contradicted_by)]
+    order = sorted({i for i in ids if i in evidence}, key=lambda i: int(i[1:]))
+    return [CitedEvidence(**asdict(evidence[i])) for i in order]

@@ -1,0 +1,229 @@
+"""The one loop of a diagnosis, as a LangGraph graph.
+
+    START -> recall -> act* -> plan --calls--> approve -> act* -> plan ...
+                               plan --diagnosis--> conclude --(rejected, once)--> plan
+                                                   conclude -> END
+
+State is plain data (strict msgpack); the workspace and the planner travel in the context and are made again
+when a session is resumed. `act` is one `Send` for each call, so that a killed session runs only the killed
+call again.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, TypedDict
+
+from langgraph.graph import END, START, StateGraph
+from langgraph.runtime import Runtime
+from langgraph.types import Send, interrupt
+
+from .conclude import conclude
+from .deadline import Deadline
+from .errors import ParseError, ToolError
+from .events import ApprovalNeeded, CallStarted, Event, Note, ToolFinished
+from .library import playbooks
+from .planner import Diagnosis, Planner, View
+from .playbook import causes
+from .predicates import Facts
+from .prior import prior
+from .question import asked
+from .report import Checked, Meta, Report
+from .tool import all_tools
+from .types import Call, Evidence, Hypothesis, Risk, ToolResult
+from .workspace import Workspace
+
+CALL_SECONDS = 120.0  # deadline of one call
+ROUNDS = 12  # plan rounds before the planner must conclude
+
+
+class State(TypedDict, total=False):
+    """What is checkpointed: plain data only."""
+
+    question: str
+    turn: int
+    results: Annotated[list[dict[str, Any]], operator.add]
+    calls: list[dict[str, Any]]
+    diagnosis: dict[str, Any] | None
+    rejections: list[str]
+    rounds: int
+    report: dict[str, Any] | None
+
+
+@dataclass
+class Context:
+    """What a session brings along and no database keeps."""
+
+    workspace: Workspace
+    planner: Planner
+    allowed: Risk = Risk.READ
+    can_ask: bool = False
+    tell: Callable[[Event], None] = lambda event: None
+    notes: list[str] = field(default_factory=list)
+
+
+def recall(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Plan the cheap read-only tools over everything there is; those already run in this session stay done."""
+    done = {_call(r).identity for r in state.get("results", [])}
+    calls = [Call(name, why="recall") for name, t in all_tools().items() if t.recall]
+    return {"calls": [asdict(c) for c in calls if c.identity not in done], "rounds": 0, "rejections": [], "report": None}
+
+
+def fan_out(state: State) -> list[Send] | str:
+    """One `act` for each planned call."""
+    return [Send("act", {"call": c}) for c in state["calls"]] or "plan"
+
+
+def act(task: dict[str, Any], runtime: Runtime[Context]) -> dict[str, Any]:
+    """Run one call. The only place where anything a tool raises is caught."""
+    context, call = runtime.context, Call(**task["call"])
+    context.tell(CallStarted(call))
+    began = time.perf_counter()
+    result = _run(call, context)
+    seconds = time.perf_counter() - began
+    context.tell(ToolFinished(call, result, seconds))
+    entry = {"call": asdict(call), "outcome": result.outcome, "summary": result.summary, "text": result.text[:20_000],
+             "evidence": [_plain(e.as_dict()) for e in result.evidence], "seconds": round(seconds, 3)}
+    return {"results": [entry]}
+
+
+def _run(call: Call, context: Context) -> ToolResult:
+    if call.args.get("__refused__"):
+        return ToolResult("not_allowed", call.args["__refused__"])
+    tool = all_tools().get(call.tool)
+    if tool is None:
+        return ToolResult("failed", f"no tool is called {call.tool!r}")
+    try:
+        with Deadline(CALL_SECONDS):
+            return tool(context.workspace, **call.args)
+    except (ToolError, ParseError, TimeoutError) as e:
+        return ToolResult("failed", str(e))
+    except Exception as e:  # noqa: BLE001 - a bug in one tool must not cost the whole diagnosis; it is told as ours
+        context.notes.append(f"{call.tool} crashed ({type(e).__name__}: {e}); this is a bug in doctor")
+        return ToolResult("failed", f"bug in doctor: {type(e).__name__}: {e}")
+
+
+def plan(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Ask the planner what next."""
+    view = view_of(state, runtime.context)
+    step = runtime.context.planner.next(view)
+    if isinstance(step, Diagnosis) or state["rounds"] >= ROUNDS:
+        found = step if isinstance(step, Diagnosis) else Diagnosis("none.insufficient_evidence", [])
+        return {"diagnosis": {"cause": found.cause, "hypotheses": [asdict(h) for h in found.hypotheses],
+                              "sentences": [s.model_dump() for s in found.sentences]}, "calls": []}
+    for call in step:
+        runtime.context.tell(Note(f"{call.tool}: {call.why}"))
+    return {"calls": [asdict(c) for c in step], "diagnosis": None, "rounds": state["rounds"] + 1}
+
+
+def planned(state: State) -> str:
+    """Calls go to approval, a diagnosis to its conclusion."""
+    return "conclude" if state.get("diagnosis") else "approve"
+
+
+def approve(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Let calls within the allowed risk pass; ask for the rest. A node of its own, as it runs again on resume."""
+    order = list(Risk)
+    limit = order.index(runtime.context.allowed)
+    above = [c for c in state["calls"] if order.index(_risk(c["tool"])) > limit]
+    if not above:
+        return {}
+    if runtime.context.can_ask:
+        runtime.context.tell(ApprovalNeeded(tuple(Call(**c) for c in above)))
+        agreed = bool(interrupt({"calls": above}))
+    else:
+        agreed = False
+    if agreed:
+        return {}
+    refusal = {"__refused__": "refused: above the allowed risk"}
+    return {"calls": [{**c, "args": {**c["args"], **refusal}} if c in above else c for c in state["calls"]]}
+
+
+def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
+    """Judge the diagnosis. What the gate drops goes back to the planner once, then is told."""
+    context, facts = runtime.context, facts_of(state)
+    raw = state.get("diagnosis") or {"cause": "", "hypotheses": [], "sentences": []}
+    diagnosis = Diagnosis(raw["cause"], [Hypothesis(**h) for h in raw["hypotheses"]],
+                          [_sentence(s) for s in raw["sentences"]])
+    concluded = conclude(diagnosis, facts, playbooks(), causes())
+    if concluded.dropped and not state["rejections"] and diagnosis.sentences:
+        return {"rejections": concluded.dropped, "diagnosis": None, "calls": []}
+    report = concluded.report
+    report.checked = [
+        Checked(tool=r["call"]["tool"], outcome=r["outcome"], why=r["summary"]) for r in state["results"]
+    ] + [Checked(tool="workspace", outcome="failed", why=f"{n}: {why}") for n, why in context.workspace.skipped[:40]]
+    report.meta = Meta(tool_calls=len(state["results"]), degraded=[*context.notes, *concluded.dropped])
+    return {"report": report.model_dump(by_alias=True, mode="json")}
+
+
+def concluded(state: State) -> str:
+    """Back to the planner after a rejection, otherwise the end."""
+    return END if state.get("report") else "plan"
+
+
+def build_graph(checkpointer: Any) -> Any:
+    """The compiled graph, durable through the given checkpointer."""
+    graph = StateGraph(State, context_schema=Context)
+    for name, node in (("recall", recall), ("act", act), ("plan", plan), ("approve", approve), ("conclude", finish)):
+        graph.add_node(name, node)
+    graph.add_edge(START, "recall")
+    graph.add_conditional_edges("recall", fan_out, ["act", "plan"])
+    graph.add_edge("act", "plan")
+    graph.add_conditional_edges("plan", planned, ["approve", "conclude"])
+    graph.add_conditional_edges("approve", fan_out, ["act", "plan"])
+    graph.add_conditional_edges("conclude", concluded, ["plan", END])
+    return graph.compile(checkpointer=checkpointer)
+
+
+def facts_of(state: State) -> Facts:
+    """All evidence so far, numbered E1, E2, ... in the order the calls were planned."""
+    evidence = asked(state.get("question", ""))
+    number = 0
+    for result in state.get("results", []):
+        for raw in result["evidence"]:
+            number += 1
+            evidence.append(Evidence(**{**raw, "id": f"E{number}"}))
+    looked = [r["call"]["tool"] for r in state.get("results", []) if r["outcome"] in ("finding", "clean")]
+    return Facts.of(evidence, looked)
+
+
+def view_of(state: State, context: Context) -> View:
+    """What the planner is shown."""
+    facts = facts_of(state)
+    known = playbooks()
+    done = frozenset(_call(r).identity for r in state.get("results", []))
+    return View(state.get("question", ""), facts, known, prior(state.get("question", ""), facts), done, context.allowed)
+
+
+def report_of(state: State) -> Report | None:
+    """The finished report of a state, if there is one."""
+    return Report.model_validate(state["report"]) if state.get("report") else None
+
+
+def _call(result: dict[str, Any]) -> Call:
+    return Call(**result["call"])
+
+
+def _risk(tool: str) -> Risk:
+    known = all_tools().get(tool)
+    return known.risk if known else Risk.READ
+
+
+def _sentence(raw: dict[str, Any]) -> Any:
+    from .report import Sentence
+
+    return Sentence(**raw)
+
+
+def _plain(value: Any) -> Any:
+    """Numpy scalars and tuples as plain data, floats that JSON cannot say as text."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if hasattr(value, "item") and not isinstance(value, str):
+        return _plain(value.item())
+    return value

@@ -9,25 +9,31 @@ from pathlib import Path
 from typing import Any
 
 BUSY_MS = 5000
+KEPT = 200  # sessions whose steps are kept for going on with; older ones keep their report only
 
 
 @contextmanager
-def open_checkpoints(folder: Path) -> Iterator[Any]:
+def open_checkpoints(folder: Path, notes: list[str]) -> Iterator[Any]:
     """A checkpointer on `sessions.sqlite` in the state folder (mode 0600).
 
-    A database that SQLite cannot read any more is set aside under another name and a new one begun: old
-    sessions are then gone from the list of resumable ones, their reports are not.
+    A database that cannot be used (broken, locked for too long, disk full) costs the session its durability,
+    never its diagnosis: it then lives in memory, with a word in `notes`.
     """
+    from langgraph.checkpoint.memory import InMemorySaver
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     path = folder / "sessions.sqlite"
     try:
         connection = _connect(path)
-    except sqlite3.DatabaseError:
-        path.replace(path.with_suffix(".broken"))
-        connection = _connect(path)
+        saver = SqliteSaver(connection)
+        saver.setup()
+    except (sqlite3.DatabaseError, OSError) as e:
+        notes.append(f"session database {path} cannot be used ({e}): this session cannot be resumed")
+        yield InMemorySaver()
+        return
     try:
-        yield SqliteSaver(connection)
+        yield saver
+        _forget_old(connection, saver)
     finally:
         connection.close()
 
@@ -40,3 +46,10 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
     return connection
+
+
+def _forget_old(connection: sqlite3.Connection, saver: Any) -> None:
+    """Session ids sort by time, so the oldest are the smallest."""
+    rows = connection.execute("SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id DESC").fetchall()
+    for (thread,) in rows[KEPT:]:
+        saver.delete_thread(thread)

@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+import yaml
+
 from . import gate, salience, wording
 from .planner import HEALTHY, INSUFFICIENT, Diagnosis, is_settled
-from .playbook import Fix, Playbook, SettingChange
+from .playbook import KNOWLEDGE, Fix, Playbook, SettingChange
 from .predicates import Facts
 from .report import (
-    AlsoFound, ChainLink, CitedEvidence, Differential, FirstFailure, Report, ReportFix, RootCause, Sentence, Status,
+    AlsoFound,
+    ChainLink,
+    CitedEvidence,
+    Differential,
+    FirstFailure,
+    Report,
+    ReportFix,
+    Restart,
+    RootCause,
+    Sentence,
+    Status,
 )  # fmt: skip
 from .types import Evidence, Hypothesis
 
@@ -53,6 +65,7 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
         fixes=[_fix(f, facts) for f in playbook.fixes] if playbook else [],
         next_steps=_next_steps(cause, playbook, diagnosis.hypotheses, by_slug),
     )  # fmt: skip
+    report.restart = _restart(cause, proof)
     report.evidence = _cited(report, evidence)
     return Concluded(report, dropped)
 
@@ -138,8 +151,9 @@ def _chain(proof: list[Evidence], facts: Facts) -> list[ChainLink]:
 
     def add(found: list[Evidence], role: str, most: int) -> None:
         for e in found[:most]:
-            links.setdefault(e.id, ChainLink.model_validate(
-                {"evidence": e.id, "role": role, "text": wording.sentence(e).text}))
+            links.setdefault(
+                e.id, ChainLink.model_validate({"evidence": e.id, "role": role, "text": wording.sentence(e).text})
+            )
 
     add(proof, "cause", 3)
     add(facts.get("error.first"), "symptom", 1)
@@ -150,8 +164,12 @@ def _chain(proof: list[Evidence], facts: Facts) -> list[ChainLink]:
 def _fix(fix: Fix, facts: Facts) -> ReportFix:
     steps = [f"export {name}={value}" for name, value in fix.env.items()]
     steps += [_change(name, change, facts) for name, change in fix.settings.items()]
-    return ReportFix(title=fix.title, why=" ".join(filter(None, (fix.why, fix.text))), commands=[*steps, *fix.commands],
-                     verify=f"doctor tool {fix.verify.replace('_', '-')}" if fix.verify else "")
+    return ReportFix(
+        title=fix.title,
+        why=" ".join(filter(None, (fix.why, fix.text))),
+        commands=[*steps, *fix.commands],
+        verify=f"doctor tool {fix.verify.replace('_', '-')}" if fix.verify else "",
+    )
 
 
 def _change(name: str, change: SettingChange | bool | int | float | str, facts: Facts) -> str:
@@ -182,6 +200,16 @@ def _next_steps(
     if playbook and playbook.body:
         steps.append(f"Read: doctor playbook show {playbook.slug}")
     return list(dict.fromkeys(steps))[:10]
+
+
+def _restart(cause: str, proof: list[Evidence]) -> Restart | None:
+    """Whether starting again helps; for a sick node or card, without the hosts the proof names."""
+    if cause in (HEALTHY, INSUFFICIENT):
+        return None
+    table = yaml.safe_load((KNOWLEDGE / "restart.yaml").read_text(encoding="utf-8"))
+    advice = next((kind for kind, listed in table.items() if cause in listed), "fix_first")
+    hosts = {e.host for e in proof if e.host} if advice == "restart_excluding" else set()
+    return Restart.model_validate({"advice": advice, "exclude": sorted(hosts)})
 
 
 def _cited(report: Report, evidence: dict[str, Evidence]) -> list[CitedEvidence]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from .report import Sentence
 from .types import Evidence
 
-_QUOTED = re.compile("\u201c([^\u201d]+)\u201d|\"([^\"]{3,})\"|`([^`]+)`")
+_QUOTED = re.compile('\u201c([^\u201d]+)\u201d|"([^"]{3,})"|`([^`]+)`')
 _TOKEN = re.compile(r"[\w./:+\-]*\w")
 _NUMBER = re.compile(r"^[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?%?$", re.IGNORECASE)
 _CITE = re.compile(r"\bE\d+\b")
@@ -57,9 +57,12 @@ def faults(sentence: Sentence, evidence: Mapping[str, Evidence], known: Iterable
 def _is_identifier(token: str) -> bool:
     """Paths, dotted names, snake_case, and words that mix letters with digits."""
     bare = token.strip(".:-+/")
-    return bool(bare) and ("_" in bare or "/" in bare or bool(re.search(r"\w\.\w", bare)) or (
-        any(c.isdigit() for c in bare) and any(c.isalpha() for c in bare)
-    ))
+    return bool(bare) and (
+        "_" in bare
+        or "/" in bare
+        or bool(re.search(r"\w\.\w", bare))
+        or (any(c.isdigit() for c in bare) and any(c.isalpha() for c in bare))
+    )
 
 
 def _shown(e: Evidence) -> str:

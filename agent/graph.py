@@ -31,7 +31,7 @@ from .playbook import causes
 from .predicates import Facts
 from .prior import prior
 from .question import asked
-from .report import Checked, Meta, Report
+from .report import Checked, Meta, Report, Sentence
 from .tool import all_tools
 from .types import Call, Evidence, Hypothesis, Risk, ToolResult
 from .workspace import Workspace
@@ -40,7 +40,7 @@ CALL_SECONDS = 120.0  # deadline of one call
 ROUNDS = 12  # plan rounds before the planner must conclude
 
 
-class State(TypedDict, total=False):
+class State(TypedDict):
     """What is checkpointed: plain data only."""
 
     question: str
@@ -69,7 +69,8 @@ def recall(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     """Plan the cheap read-only tools over everything there is; those already run in this session stay done."""
     done = {_call(r).identity for r in state.get("results", [])}
     calls = [Call(name, why="recall") for name, t in all_tools().items() if t.recall]
-    return {"calls": [asdict(c) for c in calls if c.identity not in done], "rounds": 0, "rejections": [], "report": None}
+    todo = [asdict(c) for c in calls if c.identity not in done]
+    return {"calls": todo, "rounds": 0, "rejections": [], "report": None}
 
 
 def fan_out(state: State) -> list[Send] | str:
@@ -85,8 +86,14 @@ def act(task: dict[str, Any], runtime: Runtime[Context]) -> dict[str, Any]:
     result = _run(call, context)
     seconds = time.perf_counter() - began
     context.tell(ToolFinished(call, result, seconds))
-    entry = {"call": asdict(call), "outcome": result.outcome, "summary": result.summary, "text": result.text[:20_000],
-             "evidence": [_plain(e.as_dict()) for e in result.evidence], "seconds": round(seconds, 3)}
+    entry = {
+        "call": asdict(call),
+        "outcome": result.outcome,
+        "summary": result.summary,
+        "text": result.text[:20_000],
+        "evidence": [_plain(e.as_dict()) for e in result.evidence],
+        "seconds": round(seconds, 3),
+    }
     return {"results": [entry]}
 
 
@@ -112,8 +119,10 @@ def plan(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     step = runtime.context.planner.next(view)
     if isinstance(step, Diagnosis) or state["rounds"] >= ROUNDS:
         found = step if isinstance(step, Diagnosis) else Diagnosis("none.insufficient_evidence", [])
-        return {"diagnosis": {"cause": found.cause, "hypotheses": [asdict(h) for h in found.hypotheses],
-                              "sentences": [s.model_dump() for s in found.sentences]}, "calls": []}
+        sentences = [s.model_dump() for s in found.sentences]
+        hypotheses = [asdict(h) for h in found.hypotheses]
+        diagnosis = {"cause": found.cause, "hypotheses": hypotheses, "sentences": sentences}
+        return {"diagnosis": diagnosis, "calls": []}
     for call in step:
         runtime.context.tell(Note(f"{call.tool}: {call.why}"))
     return {"calls": [asdict(c) for c in step], "diagnosis": None, "rounds": state["rounds"] + 1}
@@ -146,8 +155,9 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     """Judge the diagnosis. What the gate drops goes back to the planner once, then is told."""
     context, facts = runtime.context, facts_of(state)
     raw = state.get("diagnosis") or {"cause": "", "hypotheses": [], "sentences": []}
-    diagnosis = Diagnosis(raw["cause"], [Hypothesis(**h) for h in raw["hypotheses"]],
-                          [_sentence(s) for s in raw["sentences"]])
+    diagnosis = Diagnosis(
+        raw["cause"], [Hypothesis(**h) for h in raw["hypotheses"]], [Sentence(**s) for s in raw["sentences"]]
+    )
     concluded = conclude(diagnosis, facts, playbooks(), causes())
     if concluded.dropped and not state["rejections"] and diagnosis.sentences:
         return {"rejections": concluded.dropped, "diagnosis": None, "calls": []}
@@ -167,7 +177,8 @@ def concluded(state: State) -> str:
 def build_graph(checkpointer: Any) -> Any:
     """The compiled graph, durable through the given checkpointer."""
     graph = StateGraph(State, context_schema=Context)
-    for name, node in (("recall", recall), ("act", act), ("plan", plan), ("approve", approve), ("conclude", finish)):
+    nodes: dict[str, Any] = {"recall": recall, "act": act, "plan": plan, "approve": approve, "conclude": finish}
+    for name, node in nodes.items():
         graph.add_node(name, node)
     graph.add_edge(START, "recall")
     graph.add_conditional_edges("recall", fan_out, ["act", "plan"])
@@ -195,7 +206,8 @@ def view_of(state: State, context: Context) -> View:
     facts = facts_of(state)
     known = playbooks()
     done = frozenset(_call(r).identity for r in state.get("results", []))
-    return View(state.get("question", ""), facts, known, prior(state.get("question", ""), facts), done, context.allowed)
+    question = state.get("question", "")
+    return View(question, facts, known, prior(question, facts), done, context.allowed)
 
 
 def report_of(state: State) -> Report | None:
@@ -210,12 +222,6 @@ def _call(result: dict[str, Any]) -> Call:
 def _risk(tool: str) -> Risk:
     known = all_tools().get(tool)
     return known.risk if known else Risk.READ
-
-
-def _sentence(raw: dict[str, Any]) -> Any:
-    from .report import Sentence
-
-    return Sentence(**raw)
 
 
 def _plain(value: Any) -> Any:

@@ -61,10 +61,17 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float]
     total = 1.0 + sum(math.exp(s.value) for s in best.values())
     return [
         Hypothesis(
-            cause=s.playbook.cause, playbook=s.playbook.slug, title=s.playbook.title,
-            probability=math.exp(s.value) / total, score=s.value, supported_by=_unique(s.supported),
-            contradicted_by=_unique(s.contradicted), missing=s.missing, positive=s.positive,
-            required=s.proven, explained_by=s.explained_by,
+            cause=s.playbook.cause,
+            playbook=s.playbook.slug,
+            title=s.playbook.title,
+            probability=math.exp(s.value) / total,
+            score=s.value,
+            supported_by=_unique(s.supported),
+            contradicted_by=_unique(s.contradicted),
+            missing=s.missing,
+            positive=s.positive,
+            required=s.proven,
+            explained_by=s.explained_by,
         )
         for s in best.values()
     ]
@@ -134,7 +141,9 @@ def _weigh_required(score: _Score, facts: Facts, decisive: bool) -> None:
     elif any_of and not decisive:
         unknown = any(j.state == "missing" for j in any_of)
         score.value += ANY_OF_UNKNOWN if unknown else ANY_OF_FALSE
-        score.missing += [describe(p) for p, j in zip(score.playbook.any_of, any_of, strict=True) if j.state != "true"][:3]
+        score.missing += [describe(p) for p, j in zip(score.playbook.any_of, any_of, strict=True) if j.state != "true"][
+            :3
+        ]
     held = all(s == "true" for s in states) and (not any_of or any(j.state == "true" for j in any_of))
     score.proven = not score.false_required and (decisive or (held and bool(states or any_of)))
 

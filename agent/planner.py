@@ -80,7 +80,8 @@ def _separating_check(ranked: list[Hypothesis], view: View) -> Call | None:
     ready = [
         (len(for_causes), name, for_causes)
         for name, for_causes in wanted.items()
-        if name in tools and order.index(tools[name].risk) <= order.index(view.allowed)
+        if name in tools
+        and order.index(tools[name].risk) <= order.index(view.allowed)
         and Call(name).identity not in view.done
         and not any(p.is_required() for p in tools[name].arguments.model_fields.values())
     ]

@@ -1,6 +1,6 @@
 """Playbooks: one markdown file a failure mode. The front matter is executable and strict; the body is prose.
 
-    knowledge/<family>/<slug>.md   ->   Playbook(slug="<family>/<slug>", cause=..., signatures=..., body=...)
+knowledge/<family>/<slug>.md   ->   Playbook(slug="<family>/<slug>", cause=..., signatures=..., body=...)
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ def parse(text: str, slug: str, path: str) -> Playbook:
         if isinstance(e, TypeError):
             raise KnowledgeError(f"{path}:2: {e}") from None
         first = e.errors()[0]
-        raise KnowledgeError(f"{path}:{_line_of(front, first['loc'])}: {_dotted(first['loc'])}: {first['msg']}") from None
+        raise KnowledgeError(
+            f"{path}:{_line_of(front, first['loc'])}: {_dotted(first['loc'])}: {first['msg']}"
+        ) from None
 
 
 def _dotted(loc: tuple[Any, ...]) -> str:

@@ -77,10 +77,7 @@ def judge(predicate: Predicate, facts: Facts) -> Judgement:
 def _compare(predicate: Predicate, found: list[Evidence], facts: Facts) -> Judgement:
     test = _TESTS[predicate.op]
     if predicate.than:
-        pairs = [
-            (e, o) for e in found for o in facts.get(predicate.than)
-            if _comparable(predicate, e, o)
-        ]
+        pairs = [(e, o) for e in found for o in facts.get(predicate.than) if _comparable(predicate, e, o)]
         if not pairs:
             return Judgement("missing")
         good = [(e, o) for e, o in pairs if test(e.value, o.value)]

@@ -141,7 +141,7 @@ class Restart(_Part):
 class Tokens(_Part):
     """Tokens sent and received."""
 
-    in_: int = Field(0, alias="in", serialization_alias="in")
+    in_: int = Field(default=0, alias="in", serialization_alias="in")
     out: int = 0
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
@@ -154,7 +154,7 @@ class Meta(_Part):
     version: str = ""
     seconds: float = 0.0
     tool_calls: int = 0
-    tokens: Tokens = Tokens()
+    tokens: Tokens = Field(default_factory=Tokens)
     redacted: int = 0
     degraded: list[str] = []
 
@@ -162,7 +162,7 @@ class Meta(_Part):
 class Report(_Part):
     """A diagnosis with everything it stands on."""
 
-    schema_: str = Field(SCHEMA, alias="schema", serialization_alias="schema")
+    schema_: str = Field(default=SCHEMA, alias="schema", serialization_alias="schema")
     session: str = ""
     question: str = ""
     status: Status

@@ -94,7 +94,7 @@ def _run(
     from .planner import Offline
 
     context = Context(workspace, Offline(), allow, approve is not None, tell, notes)
-    with open_checkpoints(folder) as checkpointer:
+    with open_checkpoints(folder, notes) as checkpointer:
         graph = build_graph(checkpointer)
         config = {"configurable": {"thread_id": name}, "recursion_limit": 100, "max_concurrency": os.cpu_count() or 2}
         before = graph.get_state(config)
@@ -118,7 +118,9 @@ def _complete(report: Report, workspace: Workspace, question: str, name: str, no
     for number, root in enumerate([*workspace.roots, *workspace.good], 1):
         run = f"r{number}"
         summary = RunSummary(id=run, root=str(root), good=number > len(workspace.roots))
-        said = known.get(run) or next((s for s in ("died", "hung", "running", "finished") if state.startswith(s)), "unknown")
+        said = known.get(run) or next(
+            (s for s in ("died", "hung", "running", "finished") if state.startswith(s)), "unknown"
+        )
         summary.state = said if said in ("died", "hung", "running", "finished") else "unknown"  # pyright: ignore
         report.runs.append(summary)
     return report

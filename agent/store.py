@@ -97,7 +97,11 @@ def reports(state: Path) -> list[SessionEntry]:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             entry = SessionEntry(
-                data["session"], path.stat().st_mtime, data["question"], data["root_cause"]["id"], data["status"],
+                data["session"],
+                path.stat().st_mtime,
+                data["question"],
+                data["root_cause"]["id"],
+                data["status"],
                 [r["root"] for r in data["runs"]],
             )
         except (OSError, ValueError, KeyError, TypeError):

@@ -33,7 +33,9 @@ def sentence(e: Evidence) -> Sentence:
         return Sentence(text=f"{e.key} is not set anywhere{f' in {looked}' if looked else ''}.", cites=[e.id])
     shown = quote(e.text) if e.text.strip() else ""
     value = e.value
-    tells = isinstance(value, int | float) and not isinstance(value, bool) and not e.key.startswith(("error.", "settings."))
+    tells = (
+        isinstance(value, int | float) and not isinstance(value, bool) and not e.key.startswith(("error.", "settings."))
+    )
     lead = f"{name} {_number(value)}" if tells else ""
     middle = f"{lead}: {shown}" if lead and shown else lead or shown or name
     return Sentence(text=f"{place(e)}: {middle}", cites=[e.id])

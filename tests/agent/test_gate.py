@@ -8,8 +8,15 @@ from traindoctor.agent.report import Sentence
 from traindoctor.agent.types import Evidence
 from traindoctor.agent.wording import sentence
 
-NAN = Evidence(key="loss.first_nan_step", value=4012, file="logs/rank3.log", line=812, id="E1", rank=3,
-               text="{'loss': nan, 'grad_norm': 31.2571, 'epoch': 0.4}")
+NAN = Evidence(
+    key="loss.first_nan_step",
+    value=4012,
+    file="logs/rank3.log",
+    line=812,
+    id="E1",
+    rank=3,
+    text="{'loss': nan, 'grad_norm': 31.2571, 'epoch': 0.4}",
+)
 ASKED = Evidence(key="question.text", value="my loss went NaN at step 4k", kind="asked", id="E2")
 ALL = {"E1": NAN, "E2": ASKED}
 
@@ -47,4 +54,4 @@ def test_vocabulary_needs_no_evidence():
 def test_our_own_sentences_pass_by_construction(text, value):
     e = Evidence(key="loss.spike_step", value=value, file="a.log", line=3, id="E1", text=text)
     reasons = faults(sentence(e), {"E1": e})
-    assert not [r for r in reasons if r.startswith("says")] or any(c in text for c in "\u201c\u201d\"`")
+    assert not [r for r in reasons if r.startswith("says")] or any(c in text for c in '\u201c\u201d"`')

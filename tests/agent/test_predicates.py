@@ -50,7 +50,9 @@ def test_all_evidence_of_a_key():
     assert state(found, key="m.a", op="gt", value=2, over="all") == "false"
 
 
-@pytest.mark.parametrize("wrong", [{"op": "gt"}, {"op": "between", "value": 3}, {"op": "in", "value": 3}, {"op": "near"}])
+@pytest.mark.parametrize(
+    "wrong", [{"op": "gt"}, {"op": "between", "value": 3}, {"op": "in", "value": 3}, {"op": "near"}]
+)
 def test_ill_formed_predicates_are_refused(wrong):
     with pytest.raises(ValidationError):
         Predicate(key="a.b", **wrong)

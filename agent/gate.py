@@ -67,7 +67,7 @@ def _is_identifier(token: str) -> bool:
 
 def _shown(e: Evidence) -> str:
     value = e.value if isinstance(e.value, str) else json.dumps(e.value, default=str)
-    where = f"{e.file or ''} {e.file}:{e.line} {e.line or ''} {e.member or ''} {' '.join(e.argv or ())} {' '.join(e.searched or ())}"
+    where = f"{e.file} {e.file}:{e.line} {e.line} {e.member} {' '.join(e.argv or ())} {' '.join(e.searched or ())}"
     who = f"rank {e.rank} step {e.step} attempt {e.attempt} {e.host or ''} {e.variant or ''} {e.time or ''}"
     return f"{e.text}\n{value}\n{where}\n{who}\n{e.key}"
 

@@ -10,10 +10,20 @@ from .types import Evidence, Hypothesis
 
 # What always bears on a failure, most telling first, with how many lines of each are shown.
 CONTEXT: tuple[tuple[str, int], ...] = (
-    ("error.first", 1), ("error.user_frame", 2), ("error.message", 3), ("error.native_crash", 1), ("error.bare_kill", 1),
-    ("memory.oom", 1), ("rank.silent_while_others_fail", 1), ("run.silent_end", 1),
-    ("loss.first_nan_step", 1), ("loss.spike_step", 1), ("loss.equals_ln", 1), ("loss.zero", 1), ("eval.first_nan_step", 1),
-)  # fmt: skip
+    ("error.first", 1),
+    ("error.user_frame", 2),
+    ("error.message", 3),
+    ("error.native_crash", 1),
+    ("error.bare_kill", 1),
+    ("memory.oom", 1),
+    ("rank.silent_while_others_fail", 1),
+    ("run.silent_end", 1),
+    ("loss.first_nan_step", 1),
+    ("loss.spike_step", 1),
+    ("loss.equals_ln", 1),
+    ("loss.zero", 1),
+    ("eval.first_nan_step", 1),
+)
 
 
 def decisive(hypothesis: Hypothesis | None, facts: Facts, limit: int = 12) -> list[Evidence]:

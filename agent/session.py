@@ -50,8 +50,7 @@ def diagnose(
     yield SessionStarted(name)
     values: dict[str, Any] = {}
     notes: list[str] = [degraded] if degraded else []
-    for event in _events(workspace, question, name, allow, approve, folder, notes, values):
-        yield event
+    yield from _events(workspace, question, name, allow, approve, folder, notes, values)
     report = _complete(Report.model_validate(values["report"]), workspace, question, name, notes)
     report.meta.seconds = round(time.perf_counter() - began, 3)
     save_report(folder, report)

@@ -81,8 +81,9 @@ def test_no_evidence_means_no_cause():
 
 
 def test_what_the_question_asserts_is_never_support():
+    supports = "supports: [{key: question.symptom, op: eq, value: hang, weight: strong}]"
     book = parse(
-        DIED.replace("signatures:", "supports: [{key: question.symptom, op: eq, value: hang, weight: strong}]\nsignatures:"),
+        DIED.replace("signatures:", f"{supports}\nsignatures:"),
         "dist/rank_died", "b.md",
     )  # fmt: skip
     ranked = rank([book], facts(Evidence(key="question.symptom", value="hang", kind="asked")))

@@ -1,0 +1,229 @@
+"""Out of memory: what ran out, how much was asked for, in which phase, on which ranks, after how many steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ..reading import oom
+from ..reading.anchors import Anchored, Hit, anchored, around, rank_of
+from ..reading.files import Line
+from ..tool import clean, finding, tool
+from ..types import Evidence, ToolResult
+from ..workspace import Workspace
+
+TRACES = 24  # failures whose surroundings are read; thousands of ranks print the same one
+SMALL_REQUEST = 512 << 20
+HOST_PERCENT = re.compile(r"CPU Virtual Memory:\s+used = ([\d.]+) GB, percent = ([\d.]+)\s?%", re.IGNORECASE)
+GPU_ALLOCATED = re.compile(r"\bMA ([\d.]+) GB\b.*?Max_MA ([\d.]+) GB")
+KILLED = re.compile(
+    r"return code = -9\b|exit ?code\s?[:=]?\s{0,2}-9\b|code:? 137\b|Signals\.SIGKILL|\bSIGKILL\b|signal 9\b|"
+    r"signal: Killed|exited by signal: ?9|^\s*(?:\S+: line \d+:\s+\d+ )?Killed\b|\bzsh: killed\b",
+    re.IGNORECASE,
+)
+NOT_A_DEATH = re.compile(
+    r"(?:if|when|sending|send|forward|will|may|unless)\b.{0,60}(?:SIGKILL|signal 9)", re.IGNORECASE
+)
+UNBALANCED = re.compile(r"memory capacity is unbalanced|occupied by other processes", re.IGNORECASE)
+CGROUP = re.compile(
+    r"memory cgroup out of memory|CONSTRAINT_MEMCG|OOMKilled|oom_kill event|exceeded memory limit", re.IGNORECASE
+)
+NUMBERS = ("asked", "capacity", "free", "allocated", "reserved", "reserved_unallocated", "in_use")
+
+
+@dataclass(slots=True)
+class Failure:
+    """One out-of-memory line with what stands before it."""
+
+    hit: Hit
+    what: oom.OutOfMemory
+    frames: list[oom.Frame] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    step: tuple[Line, int] | None = None
+    first_step: int | None = None
+    from_start: bool = False
+    ranks_near: set[int] = field(default_factory=set)
+
+
+@tool(emits=("memory.*",), recall=True)
+def oom_report(ws: Workspace) -> ToolResult:
+    """Say what ran out of memory, where and when.
+
+    Use when a run was killed, printed an out-of-memory error on device or host, or a data worker died of a
+    bus error. Gives the numbers of the message in bytes, the phase told by the failing frames (model load,
+    logits, backward, optimizer step, evaluation, checkpoint, ...), the step reached and the ranks concerned.
+    """
+    found = anchored(ws)
+    failures = [Failure(hit, what) for hit in found.of("oom") if (what := oom.parse(hit.text))]
+    evidence = [*_host(ws, found, bool(failures))]
+    if not failures and not any(e.key == "memory.killed" for e in evidence):
+        return clean("no out-of-memory message", evidence)
+    for failure in failures[:TRACES]:
+        _look_around(failure)
+    for failure in failures:
+        evidence += _message(ws, failure)
+    evidence += _over_ranks(ws, failures)
+    return finding(_summary(failures, evidence), _distinct(evidence), _told(failures))
+
+
+def _look_around(failure: Failure) -> None:
+    lines = around(failure.hit)
+    at = next((i for i, x in enumerate(lines) if x.number == failure.hit.line.number), None)
+    if at is None:
+        return
+    rank = failure.hit.rank
+    ranks = [rank_of(x.data) for x in lines]
+    texts = [x.text for x in lines]
+    failure.lines = lines
+    failure.ranks_near = {r for r in ranks if r is not None}
+    failure.frames = oom.frames_above(texts, at, [r == rank_of(failure.hit.line.data) or r is None for r in ranks])
+    failure.from_start = bool(lines) and lines[0].offset == 0
+    for i in range(at - 1, -1, -1):
+        if oom.FRAME.search(texts[i]) or (step := oom.step_of(texts[i])) is None:
+            continue
+        if failure.step is None:
+            failure.step = (lines[i], step)
+        failure.first_step = step
+    if failure.step is None and rank is not None and failure.hit.file.rank is not None:
+        failure.from_start = False  # another rank's file may hold the progress
+
+
+def _message(ws: Workspace, failure: Failure) -> Iterator[Evidence]:
+    hit, b = failure.hit, failure.what.bytes
+    where = {"rank": hit.rank, "step": failure.step[1] if failure.step else None}
+    yield ws.cite(hit.file, hit.line, "memory.oom", failure.what.kind, **where)
+    for name in NUMBERS:
+        if name in b:
+            yield ws.cite(hit.file, hit.line, f"memory.{name}_bytes", b[name], **where)
+    if "other_process" in b:
+        yield ws.cite(hit.file, hit.line, "memory.other_process_bytes", b["other_process"], **where)
+        pids = ", ".join(map(str, failure.what.other_pids))
+        yield ws.cite(hit.file, hit.line, "memory.other_process", f"pid {pids}", **where)
+    if b.get("asked", SMALL_REQUEST) < SMALL_REQUEST and b.get("free", 1) < 0.04 * b.get("capacity", 0):
+        yield ws.cite(hit.file, hit.line, "memory.small_request_nearly_full", True, **where)
+    if failure.what.kind == "shm":
+        yield ws.cite(hit.file, hit.line, "memory.shm", True, **where)
+    if CGROUP.search(hit.text):
+        yield ws.cite(hit.file, hit.line, "memory.cgroup", hit.text.strip()[:200], **where)
+    yield from _frames(ws, failure, where)
+    yield from _when(ws, failure, where)
+
+
+def _frames(ws: Workspace, failure: Failure, where: dict) -> Iterator[Evidence]:
+    told = oom.telling(failure.frames)
+    for frame, _ in told:
+        yield ws.cite(failure.hit.file, failure.lines[frame.index], "memory.frame", frame.text[:300], **where)
+    user = next((f for f in reversed(failure.frames) if not f.library), None)
+    if user and user not in [f for f, _ in told]:
+        yield ws.cite(failure.hit.file, failure.lines[user.index], "memory.frame", user.text[:300], **where)
+    by_phase = {phase: frame for frame, phase in told}
+    found = oom.phases(failure.frames) or _phase_of_message(failure.hit.text)
+    for phase in found:
+        line = failure.lines[by_phase[phase].index] if phase in by_phase else failure.hit.line
+        yield ws.cite(failure.hit.file, line, "memory.phase", phase, **where)
+
+
+def _phase_of_message(text: str) -> list[str]:
+    if re.search(r"cache blocks|KV cache memory|on startup is less|mem-fraction", text):
+        return ["kv_cache"]
+    return ["nccl_init"] if re.search(r"nccl|NCCL|/nccl-", text) else []
+
+
+def _when(ws: Workspace, failure: Failure, where: dict) -> Iterator[Evidence]:
+    training = {"forward", "backward", "logits", "loss", "optimizer_step", "attention"} & set(
+        oom.phases(failure.frames)
+    )
+    hit = failure.hit
+    if failure.step:
+        line, step = failure.step
+        yield ws.cite(hit.file, line, "memory.oom_step", step, rank=hit.rank)
+        if step >= 5 and step - (failure.first_step or 0) >= 0:
+            yield ws.cite(hit.file, line, "memory.after_many_steps", True, rank=hit.rank, step=step)
+    if training and (failure.step[1] <= 1 if failure.step else failure.from_start):
+        yield ws.cite(hit.file, hit.line, "memory.at_first_step", True, **where)
+
+
+def _host(ws: Workspace, found: Anchored, died: bool) -> Iterator[Evidence]:
+    """Host memory as DeepSpeed prints it, deaths by SIGKILL, and the GPU nearly empty at such a death."""
+    percents, allocated = [], []
+    for hit in found.of("oom"):
+        if m := HOST_PERCENT.search(hit.text):
+            percents.append((hit, float(m[2])))
+        if m := GPU_ALLOCATED.search(hit.text):
+            allocated.append((hit, float(m[1])))
+        if UNBALANCED.search(hit.text):
+            yield ws.cite(
+                hit.file, hit.line, "memory.other_process", "other processes occupy GPU memory", rank=hit.rank
+            )
+    deaths = list(_deaths(found))
+    for hit in deaths[:16]:
+        yield ws.cite(hit.file, hit.line, "memory.killed", "SIGKILL", rank=hit.rank)
+    if not percents:
+        return
+    last, value = percents[-1]
+    yield ws.cite(last.file, last.line, "memory.host_percent", value, rank=last.rank)
+    if deaths and value >= 85 and not died:
+        yield ws.cite(deaths[0].file, deaths[0].line, "memory.oom", "host", rank=deaths[0].rank)
+    if allocated and value >= 85:
+        gpu, gigabytes = allocated[-1]
+        if gigabytes < 4:
+            yield ws.cite(gpu.file, gpu.line, "memory.host_low_gpu", gigabytes, rank=gpu.rank)
+
+
+def _deaths(found: Anchored) -> Iterator[Hit]:
+    seen: set[tuple[str, int]] = set()
+    for hit in [*found.of("oom"), *found.of("killed")]:
+        place = hit.file.name, hit.line.number
+        if place not in seen and KILLED.search(hit.text) and not NOT_A_DEATH.search(hit.text):
+            seen.add(place)
+            yield hit
+
+
+def _over_ranks(ws: Workspace, failures: list[Failure]) -> Iterator[Evidence]:
+    device = [f for f in failures if f.what.kind in {"cuda", "hip"} and f.hit.rank is not None]
+    ranks = sorted({f.hit.rank for f in device if f.hit.rank is not None})
+    if not ranks:
+        return
+    near = set().union(*(f.ranks_near for f in failures))
+    first = device[0].hit
+    yield ws.cite(first.file, first.line, "memory.oom_ranks", ranks, rank=first.rank)
+    if len(ranks) == 1 and near - set(ranks):
+        yield ws.cite(first.file, first.line, "memory.one_rank_only", True, rank=first.rank)
+
+
+def _distinct(evidence: Iterable[Evidence]) -> list[Evidence]:
+    """The same fact from a thousand ranks is shown for a few of them; order stays."""
+    kept: dict[tuple, int] = {}
+    result = []
+    for e in evidence:
+        same = (e.key, str(e.value))
+        limit = 8 if e.key == "memory.oom" else 2
+        if kept.get(same, 0) < limit and not any(
+            x.key == e.key and (x.file, x.line, x.value) == (e.file, e.line, e.value) for x in result[-40:]
+        ):
+            kept[same] = kept.get(same, 0) + 1
+            result.append(e)
+    return result
+
+
+def _summary(failures: list[Failure], evidence: list[Evidence]) -> str:
+    if not failures:
+        return "a process was killed by SIGKILL" + (
+            " with host memory nearly full" if any(e.key == "memory.oom" for e in evidence) else ""
+        )
+    first = failures[0]
+    phase = next((str(e.value) for e in evidence if e.key == "memory.phase"), "unknown phase")
+    ranks = {f.hit.rank for f in failures} - {None}
+    on = f" on {len(ranks)} rank(s)" if ranks else ""
+    return f"{first.what.kind} memory ran out{on} in {phase}"
+
+
+def _told(failures: list[Failure]) -> str:
+    rows = []
+    for f in failures[:20]:
+        sizes = ", ".join(f"{k} {v / (1 << 30):.2f} GiB" for k, v in f.what.bytes.items())
+        rows.append(f"{f.hit.file.name}:{f.hit.line.number} rank {f.hit.rank} {f.what.kind}: {sizes or 'no numbers'}")
+    if len(failures) > 20:
+        rows.append(f"... {len(failures) - 20} more of {len(failures)}")
+    return "\n".join(rows)

@@ -82,8 +82,7 @@ FIELDS: dict[str, re.Pattern[str]] = {
 }
 OTHER_PID = re.compile(r"Process (\d+) has ")
 DEVICE = re.compile(r"\bGPU (\d{1,3})\b")
-FREE_ON_PREFIX = re.compile(r"^\s*(?:\[[^\]]{1,24}\]:?|\([^)]{1,60}\)|\d{1,5}:)(?=\s)")
-START = re.compile(r"Free memory on device \S*?\s?\(([\d.]+)/([\d.]+) GiB\)", re.IGNORECASE)
+FREE_ON_START = re.compile(r"Free memory on device \S*?\s?\(([\d.]+)/([\d.]+) GiB\)", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -208,7 +207,7 @@ ENCLOSING = {
 }  # also tell from outside
 FRAME = re.compile(r'File "([^"]{1,400})", line (\d+)(?:, in (\S{1,200}))?')
 NOTEBOOK_FRAME = re.compile(r"^(\S{0,300}?(?:\.py|>)) in (\w+)\(")
-ARROW = re.compile(r"^\s*-{2,}>\s*\d+\s")
+ARROW = re.compile(r"^\s*-{1,8}>\s*\d+\s")
 LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen|<string>")
 PREFIX = re.compile(r"^\s*(?:\[[^\]]{1,24}\]:?|\([^)]{1,60}\)|\d{1,5}:)(?=\s)")
 START = re.compile(r"Traceback \(most recent call last\)|^-{20,}$")

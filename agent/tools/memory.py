@@ -117,7 +117,7 @@ def _frames(ws: Workspace, failure: Failure, where: dict) -> Iterator[Evidence]:
     user = next((f for f in reversed(failure.frames) if not f.library), None)
     if user and user not in [f for f, _ in told]:
         yield ws.cite(failure.hit.file, failure.lines[user.index], "memory.frame", user.text[:300], **where)
-    by_phase = {phase: frame for frame, phase in told}
+    by_phase = {phase: frame for frame, phase in reversed(told)}
     found = oom.phases(failure.frames) or _phase_of_message(failure.hit.text)
     for phase in found:
         line = failure.lines[by_phase[phase].index] if phase in by_phase else failure.hit.line

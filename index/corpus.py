@@ -1,0 +1,86 @@
+"""The chunks of all sources, and the fingerprint that names an index of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from .chunks import Chunk, split
+from .places import Sources
+
+FORMAT = "3"  # raise when chunking, tokens or what is stored changes
+_CAUSE = re.compile(r"^ {2}([a-z_]+\.[a-z0-9_]+):\s*(.+)$", re.MULTILINE)
+
+
+def fingerprint(sources: Sources) -> str:
+    """Names the content of the sources: 16 hex digits. Reads every file, parses none."""
+    digest = hashlib.sha256(FORMAT.encode())
+    for kind, path in sources.files():
+        name = f"{path.parent.name}/{path.name}" if kind == "playbook" else path.name
+        try:
+            digest.update(f"\0{kind}\0{name}\0".encode(errors="replace") + path.read_bytes())
+        except OSError:
+            continue
+    return digest.hexdigest()[:16]
+
+
+def chunks(sources: Sources) -> list[Chunk]:
+    """Every chunk of every source, in a stable order."""
+    meanings = _meanings(sources.playbooks)
+    found: list[Chunk] = []
+    for kind, path in sources.files():
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        found += _playbook(path, text, meanings) if kind == "playbook" else _document(path, text)
+    return found
+
+
+def _document(path: Path, text: str) -> list[Chunk]:
+    return [Chunk(path.name, headings, passage) for headings, passage in split(text)]
+
+
+def _playbook(path: Path, text: str, meanings: dict[str, str]) -> list[Chunk]:
+    """Chunks of a playbook's body under its title. Broken front matter is another tool's complaint."""
+    front, body = _front_matter(text)
+    title = str(front.get("title") or path.stem.replace("_", " "))
+    cause = str(front["cause"]) if front.get("cause") else None
+    slug = f"{path.parent.name}/{path.stem}"
+    examples = [
+        str(line)
+        for signature in front.get("signatures") or []
+        if isinstance(signature, dict) and not signature.get("harmless")
+        for line in signature.get("matches") or []
+    ]
+    extra = " ".join([cause or "", meanings.get(cause or "", ""), *examples])
+    passages = list(split(body)) or [([], title)]
+    found = []
+    for headings, passage in passages:
+        headings = [title, *(h for h in headings if h != title)]
+        found.append(Chunk(slug, headings, passage, "playbook", cause, extra))
+        extra = cause or ""  # the words of the front matter count once, with the first passage
+    return found
+
+
+def _front_matter(text: str) -> tuple[dict[str, Any], str]:
+    if not text.startswith("---\n") or "\n---\n" not in text[4:]:
+        return {}, text
+    import yaml
+
+    front, body = text[4:].split("\n---\n", 1)
+    try:
+        data = yaml.load(front, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        data = None
+    return (data if isinstance(data, dict) else {}), body
+
+
+def _meanings(folder: Path) -> dict[str, str]:
+    """Cause id -> what is wrong, from `causes.yaml` (two-space indented `id: text` lines)."""
+    try:
+        return dict(_CAUSE.findall((folder / "causes.yaml").read_text(encoding="utf-8")))
+    except OSError:
+        return {}

@@ -1,0 +1,45 @@
+"""Where the index keeps things, and what it is made of.
+
+cache (rebuildable)   $DOCTOR_CACHE or the user's cache folder:   lexicon/  chroma/  encoder/  vectors/
+state (the user's)    $DOCTOR_STATE or the user's data folder:    documents/
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+KNOWLEDGE = Path(__file__).resolve().parent.parent / "knowledge"
+
+
+def cache_folder() -> Path:
+    """Folder of everything that can be built again."""
+    if named := os.environ.get("DOCTOR_CACHE"):
+        return Path(named).expanduser() / "index"
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("traindoctor")) / "index"
+
+
+def documents_folder() -> Path:
+    """Folder of the user's own documents; a rebuild of the cache leaves it alone."""
+    if named := os.environ.get("DOCTOR_STATE"):
+        return Path(named).expanduser() / "documents"
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("traindoctor")) / "documents"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The folders an index is made of; a missing folder is an empty one."""
+
+    playbooks: Path = KNOWLEDGE
+    documents: Path = field(default_factory=documents_folder)
+
+    def files(self) -> list[tuple[str, Path]]:
+        """`("playbook" | "document", path)` of every file, in a stable order."""
+        playbooks = [("playbook", p) for p in sorted(self.playbooks.glob("*/*.md"))]
+        documents = [("document", p) for p in sorted(self.documents.glob("*")) if not p.name.startswith(".")]
+        return playbooks + [(kind, p) for kind, p in documents if p.is_file()]

@@ -17,3 +17,8 @@ def inert(text: str) -> str:
 def without_ansi(line: bytes) -> bytes:
     """A log line without its colour and cursor sequences, for matching; what is shown still passes `inert`."""
     return _SGR.sub(b"", line) if b"\x1b" in line else line
+
+
+def one_line(text: str) -> str:
+    """The same on one line: a newline (file names may hold one) is made visible too."""
+    return inert(text).replace("\n", "\\n")

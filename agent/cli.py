@@ -1,0 +1,83 @@
+"""The command line: `doctor`. Commands live in `commands/`, one file a group; heavy imports wait inside them.
+
+Exit codes: 0 a report was made (or the command did its work); 1 `--fail-on` was met; 2 usage, no such path;
+3 nothing readable; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+from .commands import config, diagnosis, evaluation, index, playbook, sessions, tool
+from .errors import DoctorError
+
+app = typer.Typer(
+    name="doctor",
+    help="Find out why a training run failed, hangs, crawls or learns nothing.",
+    epilog='Example: doctor ask "why did the loss become NaN?" --run runs/exp42',
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"doctor {version('traindoctor')}")
+        raise typer.Exit
+
+
+@app.callback()
+def doctor(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options before the command."""
+
+
+doctor.__doc__ = None  # the group's help is the app's, said once above
+
+app.command(name="ask")(diagnosis.ask)
+app.command(name="triage")(diagnosis.triage)
+app.add_typer(tool.app, name="tool")
+app.add_typer(playbook.app, name="playbook")
+app.add_typer(index.app, name="index")
+app.command(name="eval")(evaluation.evaluate)
+app.add_typer(sessions.app, name="sessions")
+app.add_typer(config.app, name="config")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command line and give its exit code. What a user can cause is one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 must not cost the answer
+    try:
+        code = app(args=arguments, prog_name="doctor", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except DoctorError as e:
+        return _complain(str(e), e.exit_code)
+    except typer.TyperException as e:
+        return _complain(e.format_message(), e.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing is left to say
+        return 0
+
+
+def _complain(message: str, code: int) -> int:
+    from .sanitize import inert
+
+    line = " ".join(inert(message).split())
+    sys.stderr.write(f"doctor: {line}\n" if line else "")
+    return code

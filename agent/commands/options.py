@@ -1,0 +1,50 @@
+"""Options that several commands share, each declared once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Allow(StrEnum):
+    """Risks that may be run unasked, each including those before it."""
+
+    READ = "read"
+    PROBE = "probe"
+    COSTLY = "costly"
+
+
+class FailOn(StrEnum):
+    """From which certainty on a named cause makes the exit code 1."""
+
+    LIKELY = "likely"
+    CONFIRMED = "confirmed"
+
+
+Run = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--run",
+        help="Folder or file of the run, '-' for standard input; again for more.",
+        metavar="PATH",
+        show_default="this folder",
+    ),
+]
+Also = Annotated[
+    list[str] | None, typer.Option(help="Folder outside the run that its links may lead to.", metavar="DIR")
+]
+Good = Annotated[list[str] | None, typer.Option(help="A healthy run to compare with.", metavar="PATH")]
+Pid = Annotated[list[int] | None, typer.Option(help="Process of a live run; again for more.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print markdown, with secrets taken out.")]
+Plain = Annotated[bool, typer.Option("--plain", help="One fact a line: no colour, no wrapping, ASCII marks.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Ask no model. No model is asked unless one is named.")]
+AllowRisk = Annotated[
+    Allow | None,
+    typer.Option(help="Run checks up to this risk unasked.", show_default="read"),
+]
+Session = Annotated[str | None, typer.Option(help="Go on with this session.", metavar="ID")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")]
+FailOnStatus = Annotated[FailOn | None, typer.Option(help="Exit with 1 when a cause is this certain.")]

@@ -1,0 +1,106 @@
+"""`doctor playbook`: what doctor knows, whether it proves itself, and which causes it covers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import options
+
+app = typer.Typer(help="Read and check the playbooks: one file for each failure mode.", no_args_is_help=True)
+
+
+@app.command(name="list")
+def listing(
+    family: Annotated[str, typer.Argument(help="Only this family, such as `memory`.")] = "",
+    json: options.Json = False,
+) -> None:
+    """List all playbooks with the cause each stands for."""
+    from ..config import settle
+    from ..library import playbooks
+    from ..sanitize import one_line
+    from .output import print_json, print_line
+
+    settle()
+    found = [p for p in playbooks() if p.slug.startswith(f"{family}/") or not family]
+    if json:
+        print_json([{"slug": p.slug, "cause": p.cause, "title": p.title} for p in found])
+        return
+    width = max((len(p.slug) for p in found), default=0)
+    for p in found:
+        print_line(f"{p.slug:<{width}}  {one_line(p.title)}")
+
+
+@app.command()
+def show(slug: Annotated[str, typer.Argument(help="As `doctor playbook list` shows it, or a cause.")]) -> None:
+    """Print a playbook as it stands in its file."""
+    from pathlib import Path
+
+    from ..config import settle
+    from ..errors import UsageError
+    from ..library import playbooks
+    from ..sanitize import inert
+    from .output import print_line
+
+    settle()
+    found = [p for p in playbooks() if p.slug == slug] or [p for p in playbooks() if p.cause == slug]
+    if not found:
+        raise UsageError(f"no playbook {slug!r}", "`doctor playbook list` shows them")
+    for p in found:
+        print_line(inert(Path(p.path).read_text(encoding="utf-8")).rstrip())
+
+
+@app.command()
+def check(
+    folder: Annotated[
+        str, typer.Argument(help="A knowledge folder of your own.", show_default="the built-in one")
+    ] = "",
+) -> int:
+    """Prove playbooks: their examples, evidence keys, causes and checks. Exit code 1 when one fails."""
+    from pathlib import Path
+
+    from ..errors import KnowledgeError, UsageError
+    from ..playbook import KNOWLEDGE, read_folder
+    from ..proofs import faults
+    from ..sanitize import one_line
+    from .output import print_line
+
+    if folder and not Path(folder).is_dir():
+        raise UsageError(f"no such folder: {folder}")
+    try:
+        found = read_folder(Path(folder) if folder else KNOWLEDGE)
+    except KnowledgeError as e:
+        print_line(one_line(str(e)))
+        return 1
+    wrong = [fault for p in found for fault in faults(p, found)]
+    for fault in wrong:
+        print_line(one_line(fault))
+    print_line(f"{len(found)} playbooks, {len(wrong)} faults")
+    return 1 if wrong else 0
+
+
+@app.command()
+def coverage(json: options.Json = False) -> None:
+    """Say which causes have a playbook and which have none yet."""
+    from ..config import settle
+    from ..library import playbooks
+    from ..playbook import causes
+    from .output import print_json, print_line
+
+    settle()
+    covered: dict[str, list[str]] = {cause: [] for cause in causes()}
+    for p in playbooks():
+        covered.setdefault(p.cause, []).append(p.slug)
+    if json:
+        print_json(covered)
+        return
+    families: dict[str, list[str]] = {}
+    for cause in covered:
+        families.setdefault(cause.split(".")[0], []).append(cause)
+    for family, members in families.items():
+        missing = [c.split(".", 1)[1] for c in members if not covered[c]]
+        print_line(f"{family:<8} {len(members) - len(missing):>3} of {len(members):>3}" + (
+            f"   without: {', '.join(missing)}" if missing else ""
+        ))
+    print_line(f"{'all':<8} {sum(map(bool, covered.values())):>3} of {len(covered):>3}")

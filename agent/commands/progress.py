@@ -1,0 +1,108 @@
+"""What a diagnosis tells while it runs, on standard error: a moving line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..sanitize import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+    from ..events import Event
+    from ..report import Report
+    from ..types import Call
+
+PATIENCE = 1.0  # seconds before anything moves on the screen
+
+
+def follow(events: Iterable[Event], quiet: bool = False) -> Report:
+    """Consume the events of a diagnosis and give its report.
+
+    Raises:
+        RuntimeError: the stream ended without one (a bug of ours).
+    """
+    from ..events import CallStarted, Note, ReportReady, ToolFinished
+
+    display = _Display(quiet)
+    try:
+        for event in events:
+            match event:
+                case CallStarted(call):
+                    display.begin(call.tool)
+                case ToolFinished(call, _, _):
+                    display.end(call.tool)
+                case Note(text):
+                    display.say(text)
+                case ReportReady(report):
+                    return report
+                case _:
+                    pass
+    finally:
+        display.close()
+    raise RuntimeError("the diagnosis ended without a report")
+
+
+def may_ask(quiet: bool) -> bool:
+    """Whether there is somebody at a terminal who can be asked."""
+    return not quiet and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def approve(calls: tuple[Call, ...]) -> bool:
+    """Ask at the terminal whether calls above the allowed risk may run; the default is no."""
+    import typer
+
+    wanted = ", ".join(one_line(call.identity) for call in calls)
+    return typer.confirm(f"May doctor run {wanted}?", default=False, err=True)
+
+
+class _Display:
+    """A spinner with what is done and what is running; it appears only when a diagnosis takes over a second."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._done = 0
+        self._running: list[str] = []
+        self._status: Status | None = None
+        self._console: Console | None = None
+        if not quiet and sys.stderr.isatty():
+            from rich.console import Console
+
+            self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+    def begin(self, name: str) -> None:
+        self._running.append(name)
+        self._show()
+
+    def end(self, name: str) -> None:
+        if name in self._running:
+            self._running.remove(name)
+        self._done += 1
+        self._show()
+
+    def say(self, text: str) -> None:
+        if self._quiet:
+            return
+        if self._console:
+            self._console.print(one_line(text), style="dim")
+        else:
+            sys.stderr.write(f"{one_line(text)}\n")
+
+    def _show(self) -> None:
+        if self._console is None or time.monotonic() - self._began < PATIENCE:
+            return
+        text = f"{self._done} checks done; {', '.join(self._running[:3]) or 'weighing the evidence'}"
+        if self._status is None:
+            self._status = self._console.status(text)
+            self._status.start()
+        else:
+            self._status.update(text)
+
+    def close(self) -> None:
+        if self._status:
+            self._status.stop()

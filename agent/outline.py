@@ -1,0 +1,205 @@
+"""A report as titled sections of short items: what terminal and markdown both print, decided once.
+
+Every text passes `sanitize` here, so that whatever a run wrote into its logs or file names comes out inert.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .report import CitedEvidence, Differential, Report, Sentence
+from .sanitize import one_line
+
+EVIDENCE_SHOWN = 12
+QUOTE = 400  # characters of a cited line that people are shown; the JSON report has all of it
+
+_STATUS = {
+    "confirmed": "confirmed",
+    "likely": "likely",
+    "hypothesis": "a hypothesis",
+    "healthy": "healthy",
+    "insufficient_evidence": "insufficient evidence",
+    "answer": "an answer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry: a short mark before it, its text, a verbatim quotation, commands, a remark."""
+
+    text: str
+    mark: str = ""
+    quote: str = ""
+    commands: tuple[str, ...] = ()
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A title and its items; `prose` items are sentences of one paragraph."""
+
+    title: str
+    items: list[Item] = field(default_factory=list)
+    prose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The verdict in one line, what it means, where it broke first, and the sections that bear it out."""
+
+    verdict: str
+    certainty: str
+    title: str
+    first_failure: str
+    sections: list[Section]
+    footer: list[str]
+
+
+def outline(report: Report) -> Outline:
+    """The report in the order a person reads it; empty sections are left out."""
+    sections = [_summary(report), _evidence(report), _chain(report), _also(report), _differential(report),
+                _fixes(report), _next_steps(report), _checked(report)]  # fmt: skip
+    root = report.root_cause
+    percent = f", {root.confidence:.0%}" if report.status in ("confirmed", "likely", "hypothesis") else ""
+    return Outline(
+        verdict=one_line(root.id or "answer"),
+        certainty=f"{_STATUS[report.status]}{percent}",
+        title=one_line(root.title),
+        first_failure=_first_failure(report),
+        sections=[s for s in sections if s.items],
+        footer=_footer(report),
+    )
+
+
+def place(e: CitedEvidence) -> str:
+    """Where a piece of evidence stands: `logs/rank3.log:812`, a command, a record of a binary file."""
+    if e.kind == "absent":
+        return f"{e.key}: looked for, not there"
+    if e.file:
+        return one_line(f"{e.file}:{e.line}" if e.line else f"{e.file} {e.member or ''}".rstrip())
+    return one_line(" ".join(e.argv or ())) or e.key
+
+
+def _first_failure(report: Report) -> str:
+    f = report.root_cause.first_failure
+    said = [f"{name} {value}" for name, value in (("rank", f.rank), ("host", f.host), ("step", f.step))
+            if value is not None]  # fmt: skip
+    said += [f"at {f.time}"] if f.time else []
+    said += [f"in attempt {f.attempt}"] if f.attempt is not None and f.attempt > 1 else []
+    return one_line(", ".join(said))
+
+
+def _summary(report: Report) -> Section:
+    """Sentences that say more than where a line stands; the lines themselves follow as evidence."""
+    by_id = {e.id: e for e in report.evidence}
+    told = [s for s in report.summary if not _only_quotes(s, by_id)]
+    return Section("What happened", [Item(f"{one_line(s.text)}{_marks(s.cites)}") for s in told], prose=True)
+
+
+def _only_quotes(s: Sentence, by_id: dict[str, CitedEvidence]) -> bool:
+    cited = by_id.get(s.cites[0]) if s.cites else None
+    return bool(cited and cited.file and cited.line and s.text.startswith(f"{cited.file}:{cited.line}"))
+
+
+def _marks(cites: list[str]) -> str:
+    return f" [{', '.join(cites)}]" if cites else ""
+
+
+def _evidence(report: Report) -> Section:
+    """What the summary and the chain cite, in the order they cite it, each line once."""
+    by_id = {e.id: e for e in report.evidence}
+    wanted = [i for s in report.summary for i in s.cites] + [link.evidence for link in report.chain]
+    seen: dict[object, CitedEvidence] = {}
+    for cited in (by_id[i] for i in wanted if i in by_id):
+        seen.setdefault((cited.file, cited.line) if cited.line else cited.id, cited)
+    shown = list(seen.values())[:EVIDENCE_SHOWN]
+    items = [_evidence_item(e) for e in shown]
+    if len(report.evidence) > len(shown):
+        items.append(Item(f"{len(report.evidence) - len(shown)} more pieces of evidence are in the JSON report."))
+    return Section("Evidence", items)
+
+
+def _evidence_item(e: CitedEvidence) -> Item:
+    if e.kind == "absent":
+        looked = ", ".join(e.searched or []) or "the files of the run"
+        default = "" if e.value is None else f"; the default then is {e.value}"
+        return Item(place(e), mark=e.id, remark=one_line(f"searched {looked}{default}"))
+    who = f"rank {e.rank}" if e.rank is not None else ""
+    which = e.variant or ""
+    remark = ", ".join(filter(None, (who, which)))
+    text = e.text.strip() if e.text.strip() else f"{e.key} = {e.value}"
+    return Item(place(e), mark=e.id, quote=_shortened(one_line(text)), remark=one_line(remark))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= QUOTE else f"{text[:QUOTE].rstrip()} ..."
+
+
+def _chain(report: Report) -> Section:
+    if len(report.chain) < 2:
+        return Section("How it went")
+    return Section("How it went", [Item(f"{_shortened(one_line(c.text))} [{c.evidence}]", mark=c.role)
+                                   for c in report.chain])  # fmt: skip
+
+
+def _also(report: Report) -> Section:
+    items = [Item(f"{one_line(a.id)}{_marks(a.cites)}", mark=f"{a.confidence:.0%}") for a in report.also]
+    return Section("Also found", items)
+
+
+def _differential(report: Report) -> Section:
+    """The rivals: what speaks for each, against it, and what is not known."""
+    rivals = [d for d in report.differential if d.id != report.root_cause.id]
+    return Section("Also considered", [_rival(d) for d in rivals])
+
+
+def _rival(d: Differential) -> Item:
+    why = []
+    if d.supported_by:
+        why.append(f"for it {', '.join(d.supported_by)}")
+    if d.contradicted_by:
+        why.append(f"against it {', '.join(d.contradicted_by)}")
+    if d.missing:
+        why.append(f"not seen: {'; '.join(d.missing)}")
+    return Item(one_line(d.id), mark=f"{d.confidence:.0%}", remark=one_line("; ".join(why) or "nothing supports it"))
+
+
+def _fixes(report: Report) -> Section:
+    patches = {p.id: p for p in report.patches}
+    items = []
+    for number, fix in enumerate(report.fixes, 1):
+        commands = [one_line(c) for c in fix.commands]
+        commands += [f"patch {p} for {one_line(patches[p].file)}" for p in fix.patches if p in patches]
+        verify = f"then check: {fix.verify}" if fix.verify else ""
+        text = one_line(fix.title) + (f": {one_line(fix.why)}" if fix.why else "")
+        items.append(Item(text, mark=f"{number}.", commands=tuple(commands), remark=one_line(verify)))
+    return Section("What to do", items)
+
+
+def _next_steps(report: Report) -> Section:
+    return Section("Next steps", [Item(one_line(step), mark="-") for step in report.next_steps])
+
+
+def _checked(report: Report) -> Section:
+    """Three different answers, kept apart: found something, clean, could not be checked."""
+    by_outcome: dict[str, list[str]] = {}
+    for c in report.checked:
+        by_outcome.setdefault(c.outcome, []).append(c.tool)
+    items = [
+        Item(", ".join(dict.fromkeys(by_outcome[outcome])), mark=said)
+        for outcome, said in (("finding", "found"), ("clean", "clean"), ("not_applicable", "nothing to read"))
+        if outcome in by_outcome
+    ]
+    stopped = [c for c in report.checked if c.outcome in ("failed", "not_allowed")]
+    items += [Item(one_line(f"{c.tool}: {c.why}"), mark="not checked") for c in stopped]
+    return Section("Checked", items)
+
+
+def _footer(report: Report) -> list[str]:
+    m = report.meta
+    made = f"made by {m.model}" if m.model else "made without a model"
+    lines = [f"doctor {m.version}, {made}, {m.tool_calls} checks in {m.seconds:.1f} s"]
+    lines += [one_line(f"limited: {text}") for text in m.degraded]
+    if report.session:
+        lines.append(f"kept as {report.session}: doctor sessions show {report.session}")
+    return lines

@@ -1,0 +1,100 @@
+"""A report on the terminal: calm, readable at 80 columns, complete without colour.
+
+Texts of a run are never parsed as markup: everything is a `rich.text.Text` or plain characters.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from .outline import Item, Outline, Section, outline
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .report import Report
+
+WIDTH = 100  # columns at most: longer lines are hard to read
+_COLOUR = {"confirmed": "bold red", "likely": "bold yellow", "healthy": "bold green"}
+
+
+def show_report(report: Report, *, plain: bool = False, console: Console | None = None) -> None:
+    """Print a report on standard output.
+
+    Args:
+        plain: one fact a line without colour, wrapping or drawn marks: for screen readers and `grep`.
+        console: where to print instead.
+    """
+    if plain:
+        sys.stdout.write(as_plain(report) + "\n")
+        return
+    from rich.console import Console
+
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    _Page(console).show(outline(report), _COLOUR.get(report.status, "bold"))
+
+
+def as_plain(report: Report) -> str:
+    """The report as lines that stand on their own, each with the name of its section in front."""
+    o = outline(report)
+    lines = [f"cause: {o.verdict}", f"status: {o.certainty}", f"title: {o.title}"]
+    if o.first_failure:
+        lines.append(f"first failure: {o.first_failure}")
+    for section in o.sections:
+        name = section.title.lower()
+        for item in section.items:
+            parts = (item.mark, item.text, item.quote, item.remark)
+            lines.append(f"{name}: {' | '.join(filter(None, parts))}")
+            lines += [f"{name}, command: {command}" for command in item.commands]
+    return "\n".join([*lines, *(f"report: {line}" for line in o.footer)])
+
+
+class _Page:
+    """Prints an outline with hanging indents on one console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._width = min(console.width, WIDTH)
+
+    def show(self, o: Outline, style: str) -> None:
+        self._line(f"{o.verdict}  ({o.certainty})", style)
+        if o.title:
+            self._line(o.title)
+        if o.first_failure:
+            self._line(f"First failure: {o.first_failure}")
+        for section in o.sections:
+            self._line("")
+            self._line(section.title, "bold")
+            self._section(section)
+        self._line("")
+        for text in o.footer:
+            self._line(text, "dim")
+
+    def _section(self, section: Section) -> None:
+        if section.prose:
+            self._line(" ".join(item.text for item in section.items), indent=2)
+            return
+        column = min(max(len(item.mark) for item in section.items), 15)
+        for item in section.items:
+            self._item(item, column)
+
+    def _item(self, item: Item, column: int) -> None:
+        indent = 2 + (column + 2 if column else 0)
+        self._line(item.text, indent=indent, mark=item.mark)
+        if item.quote:
+            self._line(item.quote, "cyan", indent=indent)
+        for command in item.commands:
+            self._line(f"$ {command}" if not command.startswith("patch ") else command, "green", indent=indent)
+        if item.remark:
+            self._line(item.remark, "dim", indent=indent)
+
+    def _line(self, text: str, style: str = "", indent: int = 0, mark: str = "") -> None:
+        """A paragraph with a hanging indent; long words (paths, commands) break rather than run over."""
+        from rich.text import Text
+
+        room = max(20, self._width - indent)
+        for number, part in enumerate(Text(text, style=style).wrap(self._console, room) or [Text("")]):
+            part.rstrip()
+            lead = f"  {mark}".ljust(indent) if number == 0 and mark else " " * indent
+            self._console.print(Text.assemble((lead, "dim" if mark[:1] == "E" else ""), part), soft_wrap=True)

@@ -94,4 +94,4 @@ def _shows_number(token: str, numbers: set[float]) -> bool:
     digits = len(mantissa.partition(".")[2])
     slack = 0.5000001 * 10.0 ** (int(exponent or 0) - digits) if digits or exponent else 0.0
     candidates = {value, value / 100} if token.endswith("%") else {value}
-    return any(abs(n - c) <= (slack or 1e-9) for n in numbers for c in candidates)
+    return any(abs(n - c) <= slack + 1e-9 * max(1.0, c) for n in numbers for c in candidates)

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 ANSWERABLE = [
     "loss becomes NaN after a few thousand steps",
@@ -108,7 +107,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(DOCTOR_CACHE=f"{folder}/cache", DOCTOR_STATE=f"{folder}/state")
-        print(json.dumps(measure(arguments.documents, arguments.verbose), indent=2))
+        sys.stdout.write(json.dumps(measure(arguments.documents, arguments.verbose), indent=2) + "\n")
 
 
 def measure(documents_: list[str], verbose: bool = False) -> dict[str, object]:
@@ -122,7 +121,9 @@ def measure(documents_: list[str], verbose: bool = False) -> dict[str, object]:
     seconds = {"build": time.perf_counter() - start}
     for call in ("search", "lexical"):
         runs = [
-            subprocess.run([sys.executable, "-c", COLD.format(call=call)], capture_output=True, text=True, check=True)
+            subprocess.run(
+                [sys.executable, "-c", COLD.format(call=call)], capture_output=True, text=True, check=True
+            )
             for _ in range(5)
         ]
         seconds[f"{call}_cold"] = statistics.median(float(r.stdout) for r in runs)
@@ -144,7 +145,7 @@ def _quality(search, verbose: bool) -> dict[str, float]:
     if verbose:
         for question in [*(q for q in ANSWERABLE if q not in answered), *wrongly]:
             best = [(r.document, r.cosine, r.overlap) for r in search(question)[:2]]
-            print(question, "->", best, file=sys.stderr)
+            sys.stderr.write(f"{question} -> {best}\n")
     return {
         "answered": round(len(answered) / len(ANSWERABLE), 3),
         "refused": round(1 - len(wrongly) / len(UNANSWERABLE), 3),

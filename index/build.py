@@ -34,7 +34,7 @@ def collection_name(content: str, weights: str) -> str:
 
 
 def build(
-    sources: Sources | None = None, cache: Path | None = None, progress: model.Progress = _silent
+    sources: Sources | None = None, cache_dir: Path | None = None, progress: model.Progress = _silent
 ) -> Built:
     """Bring the index up to date.
 
@@ -44,7 +44,7 @@ def build(
     Returns:
         What there is now. A model or store that fails costs the vectors, not the build: words remain.
     """
-    sources, cache = sources or Sources(), cache or cache_folder()
+    sources, cache = sources or Sources(), cache_dir or cache_folder()
     progress("reading", 0, 1)
     words = lexicon.load(sources, cache)
     progress("reading", 1, 1)

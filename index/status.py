@@ -30,14 +30,16 @@ class Status:
         return asdict(self)
 
 
-def status(sources: Sources | None = None, cache: Path | None = None) -> Status:
+def status(sources: Sources | None = None, cache_dir: Path | None = None) -> Status:
     """Count what there is and tell whether the vectors are current."""
-    sources, cache = sources or Sources(), cache or cache_folder()
+    sources, cache = sources or Sources(), cache_dir or cache_folder()
     words = lexicon.load(sources, cache)
     why = ""
     try:
         folder = model.model_folder()
-        weights = model.WEIGHTS if not os.environ.get("DOCTOR_EMBEDDING_MODEL") else model.checked_weights(folder)
+        weights = (
+            model.WEIGHTS if not os.environ.get("DOCTOR_EMBEDDING_MODEL") else model.checked_weights(folder)
+        )
         if not (encoder.encoder_folder(cache, weights) / "agreement.json").is_file():
             why = "the query encoder is not exported yet"
         elif not store.server() and store.current(cache, collection_name(words.name, weights)) is None:

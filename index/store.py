@@ -1,13 +1,15 @@
 """Chroma as a rebuildable cache of vectors.
 
 Chroma's folder is neither crash-safe nor safe for several processes. So a folder is built where nobody reads,
-renamed into place under a name of its own, and never written again; whoever finds it broken moves it aside.
+renamed into place under a name of its own, and only copies of it are opened; whoever finds it broken moves it
+aside.
 `DOCTOR_CHROMA_URL` names a server that a team shares instead.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -77,7 +79,7 @@ def build(cache: Path, name: str, vectors: np.ndarray) -> Version:
         )
         _check(client.get_collection(name, embedding_function=None), vectors)
         _close(client)
-        (work / MANIFEST).write_text(json.dumps({"count": len(vectors)}))
+        (work / MANIFEST).write_text(json.dumps({"count": len(vectors), "files": _digests(work)}))
         target = root / f"{name}.{uuid.uuid4().hex[:8]}"
         os.rename(work, target)  # noqa: PTH104
     finally:
@@ -108,7 +110,7 @@ def nearest(version: Version, url: str | None, vector: np.ndarray, k: int) -> di
     """
     if url is None:
         assert version.folder is not None
-        collection, count = _opened(version.folder, version.name), version.count
+        (collection, _), count = _opened(version.folder, version.name), version.count
     else:
         collection = _http(url).get_collection(version.name, embedding_function=None)
         count = collection.count()
@@ -129,6 +131,16 @@ def quarantine(version: Version) -> None:
             os.rename(version.folder, version.folder.with_name(f"broken-{version.folder.name}"))  # noqa: PTH104
 
 
+def _digests(folder: Path) -> dict[str, str]:
+    """Digest of every file of a version, by its path in the folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != MANIFEST:
+            with path.open("rb") as file:
+                found[str(path.relative_to(folder))] = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+    return found
+
+
 def _settings(**more: Any) -> Any:
     from chromadb.config import Settings
 
@@ -142,9 +154,19 @@ def _client(folder: Path, migrations: str) -> Any:
 
 
 @lru_cache(maxsize=4)
-def _opened(folder: Path, name: str) -> Any:
-    """A collection for reading. `validate` keeps Chroma from creating tables in a folder that lost them."""
-    return _client(folder, "validate").get_collection(name, embedding_function=None)
+def _opened(folder: Path, name: str) -> tuple[Any, Any]:
+    """A collection for reading, and the private copy of its folder that lives as long as the process.
+
+    Chroma writes to its files when it opens and even when it queries them, and a damaged vector file can
+    crash the process. So what is opened is a copy whose bytes are those that were published.
+    `validate` keeps Chroma from creating tables in a folder that lost them.
+    """
+    copy = tempfile.TemporaryDirectory(prefix="doctor-index-", ignore_cleanup_errors=True)
+    private = Path(copy.name)
+    shutil.copytree(folder, private, dirs_exist_ok=True)
+    if json.loads((folder / MANIFEST).read_text())["files"] != _digests(private):
+        raise StoreBroken("files differ from what was published")
+    return _client(private, "validate").get_collection(name, embedding_function=None), copy
 
 
 @lru_cache(maxsize=2)

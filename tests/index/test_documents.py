@@ -1,0 +1,78 @@
+"""The user's documents: added, refused, replaced, removed; they outlive the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from traindoctor.index import documents
+from traindoctor.index.documents import DocumentRefused
+from traindoctor.index.places import Sources
+from traindoctor.index.search import lexical
+
+
+def _file(folder: Path, name: str, data: bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def test_added_found_and_removed(tmp_path) -> None:
+    kept = tmp_path / "state"
+    note = _file(
+        tmp_path, "rack.txt", b"Cooling\n\nThe pump of rack seven fails in summer.\n\nPower\n\nTwo feeds."
+    )
+    assert documents.add([note], kept) == ["rack.txt"]
+    note.unlink()
+    sources, cache = Sources(tmp_path / "none", kept), tmp_path / "cache"
+    found = lexical("pump of rack seven", cache_dir=cache, sources=sources)
+    assert (found[0].document, found[0].headings) == ("rack.txt", ["Cooling"])
+    assert documents.remove("rack.txt", kept)
+    assert not documents.remove("rack.txt", kept)
+    assert lexical("pump of rack seven", cache_dir=cache, sources=sources) == []
+
+
+def test_a_document_of_the_same_name_is_replaced(tmp_path) -> None:
+    documents.add([_file(tmp_path / "a", "n.md", b"old")], tmp_path / "state")
+    documents.add([_file(tmp_path / "b", "n.md", b"new")], tmp_path / "state")
+    assert documents.names(tmp_path / "state") == ["n.md"]
+    assert (tmp_path / "state" / "n.md").read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("x.bin", b"a"), ("x.txt", b"a\0b"), ("x.md", b"  \n"), (".x.md", b"a"), ("x.md", b"a" * (9 << 20))],
+)
+def test_refused(tmp_path, name, data) -> None:
+    with pytest.raises(DocumentRefused):
+        documents.add([_file(tmp_path, name, data)], tmp_path / "state")
+    assert documents.names(tmp_path / "state") == []
+
+
+def test_one_refused_file_adds_none(tmp_path) -> None:
+    with pytest.raises(DocumentRefused, match="no such file"):
+        documents.add([_file(tmp_path, "good.md", b"text"), tmp_path / "gone.md"], tmp_path / "state")
+    assert documents.names(tmp_path / "state") == []
+
+
+def test_two_files_of_one_name_in_one_call(tmp_path) -> None:
+    pair = [_file(tmp_path / "a", "n.md", b"one"), _file(tmp_path / "b", "n.md", b"two")]
+    with pytest.raises(DocumentRefused, match="another file"):
+        documents.add(pair, tmp_path / "state")
+
+
+def test_names_cannot_leave_the_folder(tmp_path) -> None:
+    outside = _file(tmp_path, "outside.md", b"x")
+    (tmp_path / "state").mkdir()
+    assert not documents.remove("../outside.md", tmp_path / "state")
+    assert outside.exists()
+
+
+def test_utf16_and_invalid_bytes(tmp_path) -> None:
+    documents.add([_file(tmp_path, "w.txt", "Große Schäden".encode("utf-16"))], tmp_path / "state")
+    assert (tmp_path / "state" / "w.txt").read_text() == "Große Schäden"
+    documents.add([_file(tmp_path, "l.txt", b"caf\xe9 machine broken")], tmp_path / "state")
+    assert lexical(
+        "machine broken", cache_dir=tmp_path / "c", sources=Sources(tmp_path / "none", tmp_path / "state")
+    )

@@ -1,0 +1,158 @@
+"""The training loss: not finite, zero, constant, stuck at a telling number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..plain_settings import PlainSetting
+from ..series import Series
+from ..shape import change, longest_run, mad, noise, repeated
+from .finding import Curve, Finding, Group, plain
+
+# Sizes whose logarithm a stuck loss often shows when no setting names them.
+_COMMON_N = (2, 3, 4, 5, 10, 20, 100, 200, 365, 1000, 32_000, 32_064, 50_257, 50_304, 100_277, 128_256, 151_643, 151_936)
+_N_SETTINGS = {"micro_batch_size", "global_batch_size", "vocab_size", "classes", "num_experts", "samples_per_prompt"}
+
+
+def loss_findings(group: Group, settings: Sequence[PlainSetting]) -> Iterator[Finding]:
+    """Everything about one loss curve that a single curve can tell, except spikes and progress."""
+    series = group.series.get("loss")
+    if series is None:
+        return
+    yield from _not_finite(series, group)
+    curve = Curve(series)
+    if not len(curve):
+        return
+    yield curve.at("loss.initial_value", plain(curve.values[0]), 0)
+    yield curve.at("loss.final_value", plain(curve.values[-1]), len(curve) - 1)
+    if group.rl:
+        return
+    yield from _zero(curve)
+    yield from _constant(curve)
+    yield from _stuck(curve, settings)
+    yield from _high_start(curve, settings)
+
+
+def _not_finite(series: Series, group: Group) -> Iterator[Finding]:
+    bad = np.flatnonzero(~series.finite)
+    if not len(bad):
+        return
+    first = int(bad[0])
+    yield Finding("loss.first_nan_step", plain(series.steps[first]), series, first)
+    yield Finding("loss.first_nan_value", "nan" if np.isnan(series.values[first]) else "inf", series, first)
+    after = series.finite[first:]
+    if after.any():
+        yield Finding("loss.nan_recovered", True, series, first + int(np.flatnonzero(after)[0]))
+    before = series.values[:first]
+    if not np.isfinite(before).any():
+        yield Finding("loss.nan_from_start", True, series, first)
+        return
+    if first <= 4 or (series.stepped and series.steps[first] <= 10):
+        yield Finding("loss.nan_in_first_steps", True, series, first)
+    ramp = _ramp(group.series.get("grad_norm"), int(series.offsets[first])) or _ramp(series, int(series.offsets[first]))
+    finite = np.flatnonzero(np.isfinite(before))
+    if ramp is not None:
+        yield Finding("loss.nan_after_ramp", True, *ramp)
+        if ramp[0].metric == "grad_norm":
+            yield Finding("grad_norm.ramp_before_nan", True, *ramp)
+    elif len(finite) >= 3:
+        yield Finding("loss.nan_flat_before", True, series, int(finite[-1]))
+
+
+def _ramp(series: Series | None, offset: int) -> tuple[Series, int] | None:
+    """Where a curve stood just before `offset`, when it had been climbing: three times its level by then."""
+    if series is None:
+        return None
+    places = np.flatnonzero((series.offsets < offset) & series.finite)[-40:]
+    if len(places) < 5:
+        return None
+    values = series.values[places]
+    base = float(np.median(values[: max(3, len(values) * 2 // 3)]))
+    rise = 3.0 if series.metric == "grad_norm" else 1.5
+    last = float(np.median(values[-2:]))
+    if base > 0 and last > rise * base and last - base > 5 * noise(values[: max(3, len(values) * 2 // 3)]):
+        return series, int(places[-1])
+    return None
+
+
+def _zero(curve: Curve) -> Iterator[Finding]:
+    start, end = longest_run(curve.values == 0.0)
+    length = end - start
+    if length < 3 and not (length == len(curve) >= 2):
+        return
+    before = curve.values[max(0, start - 5) : start]
+    if len(before) and np.median(before) < 0.02:
+        return  # a loss this small is rounded to zero by the printer
+    yield curve.at("loss.zero", plain(curve.steps[start]), start)
+    if start == 0:
+        yield curve.at("loss.zero_from_start", True, 0)
+
+
+def _constant(curve: Curve) -> Iterator[Finding]:
+    value, start, length = repeated(curve.values)
+    if value == 0.0 or length < 5:
+        return
+    digits = len(f"{value:.10g}".replace(".", "").replace("-", "").lstrip("0"))
+    if digits >= 4 or (length >= 10 and length >= 0.5 * len(curve)):
+        yield curve.at("loss.constant", plain(value), start)
+
+
+def is_flat(curve: Curve) -> bool:
+    """Whether a curve never moved: seen from its beginning, no net change, little spread."""
+    values = curve.fair
+    if len(values) < 3:
+        return False
+    steps = curve.steps
+    if curve.series.stepped and steps[0] > 1000 and steps[0] > 0.1 * steps[-1]:
+        return False  # a window of a longer run: late in training nothing moves any more
+    middle = float(np.median(values))
+    if middle <= 0:
+        return False
+    if len(values) < 8:
+        return float(values.max() - values.min()) < 0.005 * middle
+    net, sigmas = change(values)
+    spread = mad(values) / middle
+    half = values[len(values) // 2 :]
+    late = float(np.median(half)) - float(np.median(values[:3]))
+    return abs(net) < 0.02 * middle and spread < 0.02 and abs(late) < 0.03 * middle and (abs(sigmas) < 4 or abs(net) < 0.005 * middle)
+
+
+def _stuck(curve: Curve, settings: Sequence[PlainSetting]) -> Iterator[Finding]:
+    if not is_flat(curve):
+        return
+    half = curve.values[len(curve) // 2 :]
+    value = float(np.median(half))
+    at = len(curve) // 2 + int(np.argmin(np.abs(half - value)))
+    if len(curve) >= 8:
+        yield curve.at("loss.flat", True, at)
+    if len(curve) >= 5:
+        yield curve.at("loss.plateau_value", plain(value), at)
+    tolerance = max(0.0015 * value, min(0.01 * value, 4 * mad(half) / math.sqrt(len(half))))
+    own = sorted(settings, key=lambda s: s.file.variant != curve.series.variant)
+    for number, setting in _candidates(own):
+        if number > 1 and abs(value - math.log(number)) <= tolerance:
+            yield curve.at("loss.equals_ln", plain(number), at)
+            if setting is not None:
+                yield Finding("loss.equals_ln", plain(number), file=setting.file, line=setting.line)
+            return
+
+
+def _candidates(settings: Sequence[PlainSetting]) -> Iterator[tuple[float, PlainSetting | None]]:
+    for setting in settings:
+        if setting.name in _N_SETTINGS and setting.value >= 2 and float(setting.value).is_integer():
+            yield setting.value, setting
+    for power in range(3, 17):
+        yield float(2**power), None
+    for number in _COMMON_N:
+        yield float(number), None
+
+
+def _high_start(curve: Curve, settings: Sequence[PlainSetting]) -> Iterator[Finding]:
+    """A first loss far above that of guessing. Without a vocabulary size the largest in use bounds it."""
+    vocabulary = [s for s in settings if s.name == "vocab_size" and s.value > 1000]
+    bound = math.log(vocabulary[0].value) if vocabulary else math.log(262_144)
+    if curve.values[0] > (1.5 if vocabulary else 2.0) * bound:
+        yield curve.at("loss.high_start", plain(curve.values[0]), 0)

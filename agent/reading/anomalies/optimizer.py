@@ -1,0 +1,143 @@
+"""Gradient norm, learning rate and loss scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..series import Series
+from ..shape import level, longest_run, rolling_mean, rolling_median, runs, spikes, tail
+from .finding import Curve, Finding, Group, plain
+from .progress import decreasing
+
+_ALARMING_GSS = 10.0  # 50 and more is critical; below ten is ordinary
+
+
+def optimizer_findings(group: Group) -> Iterator[Finding]:
+    """What the optimizer's own curves tell."""
+    if "grad_norm" in group.series:
+        yield from _gradient(group.series["grad_norm"], group)
+    if "learning_rate" in group.series:
+        yield from _learning_rate(group)
+    yield from _loss_scale(group)
+
+
+def _gradient(series: Series, group: Group) -> Iterator[Finding]:
+    curve = Curve(series)
+    yield from _gradient_not_finite(series, group)
+    if not len(curve):
+        return
+    values = curve.values
+    top = int(np.argmax(values))
+    yield curve.at("grad_norm.max", plain(values[top]), top)
+    yield curve.at("grad_norm.last", plain(values[-1]), len(curve) - 1)
+    start, end = longest_run(values == 0.0)
+    if end - start >= 3 or (end - start == len(curve) >= 2):
+        yield curve.at("grad_norm.zero", plain(curve.steps[start]), start)
+    if len(curve) < 8:
+        return
+    yield from _gradient_spikes(curve)
+    last = level(values, tail(len(curve), 0.25, 3))
+    loss = group.curve("loss")
+    quiet = loss is not None and not decreasing(loss) and not group.rl
+    if quiet and 0 < last < 0.05 and last < 0.02 * float(values[: max(3, len(curve) // 4)].max()):
+        yield curve.at("grad_norm.vanishing", plain(last), len(curve) - 1)
+    lowest = min(level(values, part) for part in _quarters(len(values)))
+    quarters = [level(values, part) for part in _quarters(len(values))]
+    if last > 5 * lowest > 0 and quarters[-1] == max(quarters) and quarters[-1] > 2 * quarters[0]:
+        yield curve.at("grad_norm.growing", plain(round(last / lowest, 3)), len(curve) - 1)
+
+
+def _quarters(length: int) -> list[slice]:
+    return [slice(length * i // 4, max(length * (i + 1) // 4, length * i // 4 + 1)) for i in range(4)]
+
+
+def _gradient_not_finite(series: Series, group: Group) -> Iterator[Finding]:
+    bad = ~series.finite
+    if not bad.any():
+        return
+    loss = group.series.get("loss")
+    start, end = longest_run(bad)
+    # A scaler that looks for its range skips a step or two; that alone is no finding.
+    lasting = end - start >= 3 or end == len(series) or (loss is not None and not loss.finite.all())
+    if lasting or series.nans + series.infs > max(5, 0.05 * series.count):
+        first = int(np.flatnonzero(bad)[0]) if not lasting else start
+        yield Finding("grad_norm.nonfinite_step", plain(series.steps[first]), series, first)
+
+
+def _gradient_spikes(curve: Curve) -> Iterator[Finding]:
+    values = curve.values
+    mean = rolling_mean(values, 50)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        score = np.where(mean > 0, values / mean, 0.0)
+    score[:5] = 0.0
+    top = int(np.argmax(score))
+    if score[top] >= _ALARMING_GSS:
+        yield curve.at("loss.gss", plain(round(float(score[top]), 2)), top)
+    high = spikes(values, sigmas=12.0, ratio=5.0)
+    if high.any():
+        first = runs(high)[0][0]
+        before = rolling_median(values, 25)[first]
+        yield curve.at("grad_norm.spike_step", plain(curve.steps[first]), first)
+        yield curve.at("grad_norm.spike_ratio", plain(round(float(values[first] / before), 2)), first)
+
+
+def _learning_rate(group: Group) -> Iterator[Finding]:
+    curve = Curve(group.series["learning_rate"])
+    if not len(curve):
+        return
+    values = curve.values
+    top = int(np.argmax(values))
+    yield curve.at("learning_rate.peak", plain(values[top]), top)
+    start, end = longest_run(values <= 1e-12)
+    tail_only = end == len(values) and start > 0
+    if end - start >= (3 if not tail_only else max(3, 0.1 * len(values))):
+        yield curve.at("learning_rate.zero", plain(curve.steps[start]), start)
+    if len(curve) >= 3 and values.max() > 0 and values.max() - values.min() <= 1e-9 * values.max():
+        if len(curve) >= 5:
+            yield curve.at("learning_rate.constant", plain(values[0]), 0)
+        return
+    if len(curve) >= 3 and top > 0 and values[0] < 0.9 * values[top] and (np.diff(values[: top + 1]) >= -1e-12).all():
+        yield curve.at("learning_rate.warmup_seen", True, top)
+    yield from _rate_jumps(curve)
+
+
+def _rate_jumps(curve: Curve) -> Iterator[Finding]:
+    """A rate that leaps up after it had settled. A warm-up grows in proportion to the step and is none."""
+    values, steps = curve.values, curve.steps
+    resets = set(curve.series.resets)
+    for at in (np.flatnonzero(values[1:] > 1.5 * np.maximum(values[:-1], 1e-12)) + 1).tolist():
+        if at < 3 or values[at - 1] <= 1e-12 or values[at - 2] < 0.9 * values[at - 1]:
+            continue
+        if (np.diff(steps[at - 3 : at + 1]) <= 0).any():
+            if any(abs(int(curve.series.lines[curve.index[at]]) - r) <= 2 for r in resets):
+                yield curve.at("learning_rate.reset", plain(steps[at]), at)
+                return
+            continue
+        yield curve.at("learning_rate.jump_step", plain(steps[at]), at)
+        return
+
+
+def _loss_scale(group: Group) -> Iterator[Finding]:
+    series = group.series.get("overflow_scale") or group.series.get("loss_scale")
+    skipped = group.series.get("skipped_iterations")
+    if series is not None:
+        curve = Curve(series)
+        values = curve.values
+        if len(curve) and values.max() > 1:
+            falls = np.flatnonzero(np.diff(values) < 0) + 1
+            if values[-1] <= 1.0 and len(falls) >= 3:
+                at = int(np.flatnonzero(values <= 1.0)[0])
+                yield curve.at("loss_scale.floor", plain(values[-1]), at)
+            if len(falls) >= 5 and values[-1] <= values.max() / 64:
+                yield curve.at("loss_scale.falling", plain(values.max() / max(values[-1], 1e-9)), len(curve) - 1)
+            count = len(curve) if series.metric == "overflow_scale" else len(falls)
+            if count > 3:
+                yield curve.at("loss_scale.skips", series.count if series.metric == "overflow_scale" else count, len(curve) - 1)
+    if skipped is not None:
+        curve = Curve(skipped)
+        values = curve.values
+        total = float(values[-1]) if len(values) and (np.diff(values) >= 0).all() and values[-1] > 1 else float(values.sum())
+        if total > 3:
+            yield curve.at("loss_scale.skips", plain(total), int(np.flatnonzero(values > 0)[-1]))

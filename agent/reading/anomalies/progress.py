@@ -1,0 +1,134 @@
+"""Does it learn: net progress, spikes, divergence, and validation against training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..shape import change, noise, rolling_median, runs, smooth, spikes
+from .finding import Curve, Finding, Group, plain
+
+
+def progress_findings(group: Group) -> Iterator[Finding]:
+    """Spikes, divergence and net progress of the training loss, and how validation compares."""
+    loss = group.curve("loss")
+    if loss is not None and not group.rl:
+        if len(loss) >= 6:
+            yield from _spikes(loss)
+        departed = divergence(loss)
+        if departed is not None:
+            yield loss.at("loss.diverged", plain(loss.steps[departed]), departed)
+        elif decreasing(loss):
+            yield loss.at("loss.decreasing", True, len(loss) - 1)
+    for metric in ("eval_loss", "eval_perplexity"):
+        held = group.series.get(metric)
+        if held is not None:
+            yield from _validation(Curve(held), loss if metric == "eval_loss" and not group.rl else None)
+
+
+def decreasing(curve: Curve) -> bool:
+    """Net progress beyond the noise."""
+    values = curve.fair
+    if len(values) < 3:
+        return False
+    if len(values) == 3:
+        return bool((np.diff(values) < 0).all() and values[-1] < 0.97 * values[0])
+    net, sigmas = change(values)
+    first = float(np.median(values[:2]))
+    if len(values) < 8:
+        return bool(net < -0.03 * abs(first) and values[-1] <= values.min() * 1.1)
+    return net < -0.02 * abs(first) and sigmas < -3
+
+
+def divergence(curve: Curve) -> int | None:
+    """Position where a curve left its best level for good, or None. Positive curves only."""
+    values = curve.values
+    if len(values) < 6 or values.min() < 0:
+        return None
+    window = max(3, len(values) // 20) | 1
+    level = smooth(values, window)
+    ends = max(3, len(values) // 20)
+    end = float(np.median(values[-ends:]))
+    # The very first level does not count as a best one: a curve that climbs from its first point is told too.
+    best = int(np.argmin(level))
+    if len(values) - best <= 3:
+        return None
+    jitter = max(noise(curve.fair), 0.005 * float(level[best]))
+    floor = float(level[best])
+    if end < 1.3 * floor or end - floor < max(2 * jitter, 12 * jitter / np.sqrt(window)):
+        return None
+    above = values > floor + max(3 * jitter / np.sqrt(window), 0.1 * floor)
+    if not above[-ends:].all():
+        return None
+    stretch = runs(above)[-1]
+    return int(max(stretch[0], best + 1))
+
+
+def _spikes(curve: Curve) -> Iterator[Finding]:
+    values = curve.values
+    before = rolling_median(values, 25)
+    stretches = runs(spikes(values))
+    told = []
+    for start, end in stretches:
+        peak = start + int(np.argmax(values[start:end]))
+        base = float(before[start])
+        ratio = float(values[peak] / base) if base > 0 else float("inf")
+        later = values[end : end + max(5, len(values) // 20)]
+        recovered = bool(len(later) and (later < base + 0.35 * (values[peak] - base)).any())
+        if recovered and end - start == 1 and (ratio < 2.5 or values[start] - base < 14 * max(noise(curve.fair), 0.02 * base)):
+            continue  # one hard batch
+        told.append((ratio, start, peak, recovered, bool(len(later))))
+    for ratio, start, peak, recovered, known in sorted(told, reverse=True)[:3]:
+        yield curve.at("loss.spike_step", plain(curve.steps[start]), start)
+        yield curve.at("loss.spike_ratio", plain(ratio), peak)
+        if known:
+            yield curve.at("loss.spike_recovered", recovered, min(peak + 1, len(curve) - 1))
+    if told:
+        yield curve.at("loss.spike_count", len(told), max(told)[1])
+
+
+def _validation(held: Curve, train: Curve | None) -> Iterator[Finding]:
+    series = held.series
+    bad = np.flatnonzero(~series.finite)
+    if len(bad):
+        yield Finding("eval.first_nan_step", plain(series.steps[bad[0]]), series, int(bad[0]))
+        if train is not None and train.series.finite.all():
+            yield Finding("eval.nan_while_train_finite", True, series, int(bad[0]))
+    if not len(held):
+        return
+    last = len(held) - 1
+    if train is not None and len(train):
+        near = int(np.argmin(np.abs(train.series.offsets[train.index] - series.offsets[held.index[last]])))
+        around = float(np.median(train.values[max(0, near - 4) : near + 5]))
+        if around > 0 and held.values[last] > 0:
+            ratio = float(held.values[last]) / around
+            yield held.at("eval.gap_ratio", plain(round(ratio, 4)), last)
+            if ratio < 0.7:
+                yield held.at("eval.below_train", plain(round(ratio, 4)), last)
+    yield from _worsening(held, train)
+
+
+def _worsening(held: Curve, train: Curve | None) -> Iterator[Finding]:
+    """Validation that got better, then worse: where it was best, where it jumped, where it ended."""
+    values = held.values
+    if len(values) < 4:
+        return
+    best = int(np.argmin(values))
+    end, low = float(values[-1]), float(values[best])
+    if best == len(values) - 1 or low <= 0:
+        return
+    jitter = noise(values[: best + 1]) if best >= 3 else noise(values)
+    rising = values[best:]
+    if end < 1.05 * low or end - low < 3 * jitter or len(rising) < 3 or float(np.median(rising[-2:])) < 1.04 * low:
+        return
+    yield held.at("eval.best_step", plain(held.steps[best]), best)
+    yield held.at("eval.worsened", plain(round(end / low, 4)), len(values) - 1)
+    ratios = values[best + 1 :] / values[best:-1]
+    jump = best + 1 + int(np.argmax(ratios))
+    if ratios.max() > 1.3 and ratios.max() > 1 + 4 * np.median(np.abs(ratios - 1)):
+        yield held.at("eval.jump_step", plain(held.steps[jump]), jump)
+    if train is not None and len(train) >= 6 and not divergence(train):
+        net, sigmas = change(train.fair)
+        if net < 0 and sigmas < -2:
+            yield held.at("eval.loss_rising_while_train_falls", True, len(values) - 1)

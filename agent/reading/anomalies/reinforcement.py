@@ -1,0 +1,128 @@
+"""Reward, KL, entropy, response length, clipping and probability agreement of reinforcement learning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..shape import change, head, level, mad, smooth, tail
+from .finding import Curve, Finding, Group, plain
+
+
+def reinforcement_findings(group: Group) -> Iterator[Finding]:
+    """The curves of an RL run. Also the balance of experts, which is judged in the same way."""
+    yield from _reward(group)
+    yield from _kl(group)
+    yield from _entropy(group)
+    yield from _lengths(group)
+    yield from _agreement(group)
+
+
+def trend(curve: Curve) -> str:
+    """`rising`, `falling` or `flat`; flat also when nothing can be told."""
+    net, sigmas = change(curve.fair)
+    size = max(abs(level(curve.fair, head(len(curve.fair), 0.3, 2))), 1e-9)
+    if sigmas > 4 and net > 0.05 * size:
+        return "rising"
+    if sigmas < -4 and net < -0.05 * size:
+        return "falling"
+    return "flat"
+
+
+def _reward(group: Group) -> Iterator[Finding]:
+    reward = group.curve("reward", "success")
+    if reward is not None and len(reward) >= 3 and (group.rl or reward.series.metric == "reward"):
+        last = len(reward) - 1
+        yield reward.at("reward.mean_last", plain(round(level(reward.values, tail(len(reward), 0.2, 2)), 6)), last)
+        if len(reward) >= 6:
+            collapsed = _collapse(reward)
+            if collapsed is not None:
+                yield reward.at("reward.collapsed", plain(reward.steps[collapsed]), collapsed)
+                yield reward.at("reward.best", plain(reward.values[int(np.argmax(reward.values))]), int(np.argmax(reward.values)))
+            yield reward.at(f"reward.{trend(reward)}", True, last)
+    std, frac = group.curve("reward_std"), group.curve("zero_std_fraction")
+    if std is not None and len(std) >= 3 and float((std.values == 0).mean()) > 0.8:
+        yield std.at("reward.std_zero", True, int(np.flatnonzero(std.values == 0)[0]))
+    elif frac is not None and len(frac) >= 3 and float(np.median(frac.values)) > 0.9:
+        yield frac.at("reward.std_zero", True, len(frac) - 1)
+
+
+def _collapse(curve: Curve) -> int | None:
+    """Where the curve fell by most of what it had gained (or of its level), for good."""
+    values = curve.values
+    window = max(3, len(values) // 20) | 1
+    smoothed = smooth(values, window)
+    best = int(np.argmax(smoothed))
+    end = float(np.median(values[-max(2, len(values) // 20) :]))
+    gained = float(smoothed[best] - smoothed[: best + 1].min())
+    size = max(gained, 0.3 * abs(float(smoothed[best])))
+    if best >= len(values) - 3 or smoothed[best] - end < 0.6 * size or smoothed[best] - end < 5 * mad(np.diff(values)):
+        return None
+    low = np.flatnonzero(values[best:] < smoothed[best] - 0.5 * (smoothed[best] - end))
+    return best + int(low[0]) if len(low) else None
+
+
+def _kl(group: Group) -> Iterator[Finding]:
+    warned = group.curve("kl_warned")
+    if warned is not None:
+        worst = int(np.argmin(warned.values))
+        yield warned.at("kl.negative", plain(warned.values[worst]), worst)
+    kl = group.curve("kl")
+    if kl is None or len(kl) < 3:
+        return
+    top = int(np.argmax(kl.values))
+    yield kl.at("kl.max", plain(kl.values[top]), top)
+    last = level(kl.values, tail(len(kl), 0.1, 2))
+    if warned is None and last < -0.5:
+        yield kl.at("kl.negative", plain(round(last, 5)), len(kl) - 1)
+    early = level(kl.values, slice(len(kl) // 10, max(len(kl) // 2, 2)))
+    if len(kl) >= 8 and last > 1.0 and last > 8 * max(early, 0.01):
+        over = np.flatnonzero(kl.values > max(1.0, 4 * early))
+        yield kl.at("kl.exploding", plain(round(last, 4)), int(over[0]) if len(over) else top)
+
+
+def _entropy(group: Group) -> Iterator[Finding]:
+    entropy = group.curve("entropy")
+    if entropy is None or len(entropy) < 6:
+        return
+    first, last = level(entropy.values, head(len(entropy), 0.15, 2)), level(entropy.values, tail(len(entropy), 0.15, 2))
+    if first > 0 and last < 0.15 * first:
+        low = int(np.flatnonzero(entropy.values < 0.3 * first)[0])
+        yield entropy.at("entropy.collapsed", plain(round(last, 5)), low)
+    elif first > 0 and last < 0.5 * first and trend(entropy) == "falling":
+        yield entropy.at("entropy.falling", plain(round(last / first, 4)), len(entropy) - 1)
+    elif first > 0 and last > 2 * first and trend(entropy) == "rising":
+        yield entropy.at("entropy.rising", plain(round(last / first, 4)), len(entropy) - 1)
+
+
+def _lengths(group: Group) -> Iterator[Finding]:
+    length = group.curve("response_length")
+    if length is not None and len(length) >= 6:
+        first, last = level(length.values, head(len(length), 0.15, 2)), level(length.values, tail(len(length), 0.15, 2))
+        if first > 0 and last < 0.3 * first:
+            yield length.at("response_length.collapsed", plain(round(last, 2)), len(length) - 1)
+        elif first > 0 and last > 2 * first and trend(length) == "rising":
+            yield length.at("response_length.growing", plain(round(last / first, 3)), len(length) - 1)
+    cut = group.curve("truncated_fraction")
+    if cut is not None and len(cut) >= 3 and level(cut.values, tail(len(cut), 0.25, 2)) > 0.5:
+        yield cut.at("response_length.at_limit", plain(round(level(cut.values, tail(len(cut), 0.25, 2)), 4)), len(cut) - 1)
+    clip = group.curve("clip_ratio")
+    if clip is not None and len(clip) >= 5 and not clip.values.any():
+        yield clip.at("clip_ratio.zero", True, 0)
+
+
+def _agreement(group: Group) -> Iterator[Finding]:
+    diff = group.curve("logprob_diff")
+    if diff is not None:
+        middle = level(diff.values, tail(len(diff), 0.5, 1))
+        # The multiplicative error sits at one when both sides agree, the absolute difference at zero.
+        limit = 1.15 if "mult" in diff.series.raw else 0.1
+        if middle > limit:
+            yield diff.at("logprob_diff.large", plain(round(middle, 5)), int(np.argmax(diff.values)))
+    ratio = group.curve("importance_ratio")
+    if ratio is not None and float(ratio.values.max()) > 10:
+        yield ratio.at("logprob_diff.ratio_large", plain(ratio.values.max()), int(np.argmax(ratio.values)))
+    correlation = group.curve("logprob_correlation")
+    if correlation is not None and level(correlation.values, tail(len(correlation), 0.5, 1)) < 0.95:
+        yield correlation.at("logprob_diff.correlation_low", plain(round(float(correlation.values[-1]), 5)), len(correlation) - 1)

@@ -1,0 +1,107 @@
+"""Restarts and resumes inside a run: did the step, the curve, the learning rate or the data start over?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..files import Line, RunFile
+from ..shape import mad, noise
+from .finding import Curve, Finding, Group, plain
+
+_RESUME = re.compile(
+    rb"(?i)\b(?:resum(?:e|ed|es|ing)\b|restor(?:ed|ing)\b.{0,40}(?:checkpoint|ckpt|step)|loaded checkpoint|loading checkpoint|"
+    rb"load(?:ed|ing)? .{0,60}checkpoint.{0,80} at iteration|continuing training|continue from)"
+)
+_STEP = re.compile(rb"(?i)(?:step|iter(?:ation)?|global_step|checkpoint-|step[_-])\s*[:=]?\s*(\d{1,9})")
+_NOT_RESUME = re.compile(rb"(?i)checkpoint shards|resume_from_checkpoint[\"']?\s*[:=]\s*(?:none|null|false)|resume[\"']?\s*[:=]\s*(?:none|null|false)")
+_DATA = re.compile(rb"(?i)\b(?:shards?|data ?loader|dataset|sampler|offset|streaming|file|epoch)\b|Loader")
+_NUMBERS = re.compile(rb"\d+")
+_STAMP = re.compile(rb"^\s*\[?\d{4}-\d\d-\d\d[T ][\d:.,]+\w*\]?|^\s*\[?\d\d:\d\d:\d\d[.,\d]*\]?")
+_MAX_LINES = 5_000
+
+
+@dataclass
+class Restart:
+    """A line that says training went on from a checkpoint, and the step it names."""
+
+    file: RunFile
+    line: Line
+    step: float | None
+    data_again: Line | None = None  # the first data line after it, when it says the same as at the very start
+
+
+def restarts(file: RunFile, lines: Iterable[Line]) -> list[Restart]:
+    """Resume lines of a log in order, each with the data position that started over after it, if one did."""
+    found: list[Restart] = []
+    opened: dict[bytes, list[tuple[int, bytes]]] = {}
+    for line in lines:
+        data = line.data
+        if len(data) > 2000:
+            continue
+        if _RESUME.search(data) and not _NOT_RESUME.search(data):
+            step = _STEP.search(data)
+            found.append(Restart(file, line, float(step[1]) if step else None))
+            if len(found) > 50:
+                break
+        elif _DATA.search(data) and _NUMBERS.search(data) and len(opened) < _MAX_LINES:
+            _note(opened, found, line)
+    return found
+
+
+def _note(opened: dict[bytes, list[tuple[int, bytes]]], found: list[Restart], line: Line) -> None:
+    """Remember a line about data by its wording; tell the latest restart when its numbers began anew."""
+    text = _STAMP.sub(b"", line.data).strip()
+    template = _NUMBERS.sub(b"#", text)
+    numbers = b" ".join(_NUMBERS.findall(text))
+    earlier = opened.setdefault(template, [])
+    since = found[-1].line.number if found else 0
+    first_since = bool(found) and not any(number > since for number, _ in earlier)
+    if found and first_since and found[-1].data_again is None and earlier:
+        moved_on = len({n for _, n in earlier}) > 1
+        if moved_on and numbers == earlier[0][1]:
+            found[-1].data_again = line
+    if len(earlier) < 2_000:
+        earlier.append((line.number, numbers))
+
+
+def restart_findings(all_restarts: Iterable[Restart]) -> Iterator[Finding]:
+    """Every resume with its step, and the data lines that began again after it."""
+    for restart in all_restarts:
+        value = plain(restart.step) if restart.step is not None else True
+        yield Finding("resume.from_step", value, file=restart.file, line=restart.line)
+        if restart.data_again is not None:
+            yield Finding("resume.data_restarted", True, file=restart.file, line=restart.data_again)
+
+
+def resume_findings(group: Group) -> Iterator[Finding]:
+    """Curves across a step that went back: was the way taken again the same, did the schedule start over?"""
+    for metric in ("loss", "eval_loss", "grad_norm", "learning_rate", "eval_perplexity"):
+        curve = group.curve(metric)
+        if curve is None or not curve.series.stepped or len(curve) < 4:
+            continue
+        for at in (np.flatnonzero(np.diff(curve.steps) < 0) + 1)[:5]:
+            yield from _across(metric, curve, int(at))
+
+
+def _across(metric: str, curve: Curve, at: int) -> Iterator[Finding]:
+    steps, values = curve.steps, curve.values
+    if steps[at] <= max(1, 0.02 * steps[at - 1]) and steps[at - 1] > 20:
+        if metric in ("loss", "eval_loss"):
+            yield curve.at("resume.step_reset", plain(steps[at]), at)
+        return
+    before = (steps[:at] >= steps[at]) if (steps[:at] >= steps[at]).sum() >= 3 else (np.arange(at) >= at - 5)
+    old, new = values[:at][before], values[at : at + max(3, int(before.sum()))]
+    if len(old) < 3 or len(new) < 2:
+        return
+    if metric == "learning_rate":
+        if old[-1] > 0 and abs(new[0] - old[0]) > 0.2 * old[0] and not min(old) * 0.8 <= new[0] <= max(old) * 1.25:
+            yield curve.at("resume.lr_reset", plain(new[0]), at)
+        return
+    gap = float(np.median(new[:5]) - np.median(old))
+    spread = max(noise(values[:at]), mad(old), 0.01 * abs(float(np.median(old))))
+    if abs(gap) > 6 * spread and abs(gap) > 0.1 * abs(float(np.median(old))) and metric != "grad_norm":
+        yield curve.at("resume.curve_jump", plain(round(float(np.median(new[:5]) / np.median(old)), 4)), at)

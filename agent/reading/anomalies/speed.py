@@ -1,0 +1,127 @@
+"""Throughput, step and data time, memory over steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..shape import change, mad, noise, slope, smooth
+from .finding import Curve, Finding, Group, plain
+
+
+def speed_findings(group: Group) -> Iterator[Finding]:
+    """How fast it went, whether it slowed down, and whether memory grew."""
+    yield from _throughput(group)
+    yield from _step_time(group)
+    yield from _memory(group)
+
+
+def _throughput(group: Group) -> Iterator[Finding]:
+    curve = group.curve("throughput")
+    if curve is None or len(curve) < 3:
+        return
+    values = curve.values
+    middle = float(np.median(curve.fair)) if len(curve.fair) else float(np.median(values))
+    yield curve.at("throughput.value", plain(middle), int(np.argmin(np.abs(values - middle))))
+    drop = sustained_fall(values)
+    if drop is not None:
+        at, ratio = drop
+        yield curve.at("throughput.drop_step", plain(curve.steps[at]), at)
+        yield curve.at("throughput.drop_ratio", plain(round(ratio, 4)), at)
+
+
+def sustained_fall(values: np.ndarray) -> tuple[int, float] | None:
+    """(position, ratio) of the place after which a positive curve stays at under 0.7 of what it was, or None."""
+    if len(values) < 12 or values.min() < 0:
+        return None
+    values = values.copy()
+    values[0] = values[1]  # the first interval holds compilation and warm-up
+    window = max(5, len(values) // 50) | 1
+    level = smooth(values, window)
+    edge = max(4, window // 2)
+    best, where = 0.7, None
+    totals = np.arange(edge, len(values) - edge)
+    for at in totals[:: max(1, len(totals) // 400)]:
+        before, after = float(np.median(level[:at])), float(np.median(level[at:]))
+        if before > 0 and after / before < best and level[at:].max() < 0.85 * before:
+            best, where = after / before, int(at)
+    if where is None:
+        return None
+    before = float(np.median(level[:where]))
+    spread = max(mad(values[:where]), 0.01 * before)
+    if before - best * before < 4 * spread:
+        return None
+    near = np.flatnonzero(values[max(where - window, 0) : where + window + 1] < 0.8 * before)
+    return (max(where - window, 0) + int(near[0]) if len(near) else where), best
+
+
+def _step_time(group: Group) -> Iterator[Finding]:
+    curve = group.curve("step_time", "bar_step_time")
+    if curve is None or len(curve) < 3:
+        return
+    fair = curve.fair[1:] if len(curve.fair) > 3 else curve.fair
+    middle = float(np.median(fair))
+    if middle <= 0:
+        return
+    values = curve.values
+    yield curve.at("step_time.median", plain(middle), int(np.argmin(np.abs(values - middle))))
+    if curve.series.metric == "step_time" and len(curve) >= 8:
+        yield from _unsteady(curve, fair, middle)
+    data = group.curve("data_time")
+    share = group.curve("data_fraction")
+    if data is not None and len(data) >= 3:
+        fraction = float(np.median(data.fair)) / middle
+        if 0 <= fraction <= 1.5:
+            at = int(np.argmin(np.abs(data.values - np.median(data.fair))))
+            yield data.at("data_time.fraction", plain(round(fraction, 4)), at)
+    elif share is not None:
+        at = len(share) - 1
+        yield share.at("data_time.fraction", plain(round(float(np.median(share.fair)) / 100, 4)), at)
+
+
+def _unsteady(curve: Curve, fair: np.ndarray, middle: float) -> Iterator[Finding]:
+    high = float(np.percentile(fair, 95))
+    yield curve.at("step_time.jitter_ratio", plain(round(high / middle, 3)), int(np.argmin(np.abs(curve.values - high))))
+    slow = np.flatnonzero(curve.values[1:] > 5 * middle) + 1
+    if len(slow):
+        worst = int(slow[np.argmax(curve.values[slow])])
+        yield curve.at("step_time.outliers", len(slow), worst)
+    rise = sustained_fall(1.0 / np.maximum(curve.values, 1e-9))
+    if rise is not None:
+        yield curve.at("step_time.rise_step", plain(curve.steps[rise[0]]), rise[0])
+        yield curve.at("step_time.rise_ratio", plain(round(1 / rise[1], 3)), rise[0])
+
+
+def _memory(group: Group) -> Iterator[Finding]:
+    for metric in ("memory", "peak_memory", "host_memory"):
+        curve = group.curve(metric)
+        if curve is None:
+            continue
+        prefix = "memory.host_" if metric == "host_memory" else "memory."
+        top = int(np.argmax(curve.values))
+        if curve.values[top] > 1 << 20 and metric != "host_memory":
+            yield curve.at("memory.peak_bytes", plain(curve.values[top]), top)
+        if len(curve) >= 6:
+            yield from _growth(curve, prefix, staircase=metric == "peak_memory")
+
+
+def _growth(curve: Curve, prefix: str, *, staircase: bool) -> Iterator[Finding]:
+    """Steady growth (a leak), or a peak that rises in a few stairs (longer batches, not a leak)."""
+    start = max(1, len(curve) // 10)
+    values, steps = curve.values[start:], curve.steps[start:]
+    if len(values) < 5 or values[0] <= 0:
+        return
+    total, sigmas = change(values)
+    grown = float(values[-1] - values[0])
+    steps_up = np.flatnonzero(np.diff(values) > 0.005 * values[:-1]) + 1
+    rising = float((np.diff(values) > 0).mean())
+    straight = np.polyfit(steps, values, 1) if len(set(steps.tolist())) > 2 else None
+    fit = float(np.std(values - np.polyval(straight, steps))) if straight is not None else float("inf")
+    if grown > 0.1 * values[0] and total > 3 * noise(values) and sigmas > 4 and fit < 0.15 * grown and (
+        rising > 0.6 or not staircase
+    ):
+        yield curve.at(f"{prefix}growth_per_step", plain(round(slope(values, steps), 3)), len(curve) - 1)
+        yield curve.at(f"{prefix}growth_start", plain(values[0]), start)
+    elif staircase and 0 < len(steps_up) <= 0.3 * len(values) and grown > 0.05 * values[0]:
+        yield curve.at("memory.steps_up", len(steps_up), int(start + steps_up[-1]))

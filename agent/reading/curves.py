@@ -1,0 +1,110 @@
+"""All series and sweeps of a run: the right reader for each file, read once per workspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import ParseError
+from .files import Line, RunFile, blocks
+from .metric_formats.json_history import read_history
+from .metric_formats.lines import LineReader
+from .metric_formats.tables import SweepRow, Table, read_table
+from .series import Series, Track
+from .tensorboard import read_events
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
+
+_NOT_METRICS = {"code", "checkpoint"}
+_SETTINGS_SUFFIXES = {".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".bash", ".py", ".md", ".lock", ".sbatch", ".slurm"}
+_RL = {"reward", "reward_std", "policy_loss", "response_length", "zero_std_fraction"}
+
+
+@dataclass
+class Curves:
+    """Series of all files, tables that are not over time, and what could not be read."""
+
+    series: list[Series] = field(default_factory=list)
+    sweeps: list[tuple[RunFile, list[SweepRow]]] = field(default_factory=list)
+    failed: list[tuple[RunFile, str]] = field(default_factory=list)
+
+    def of(self, *metrics: str, good: bool | None = None) -> list[Series]:
+        """Series of these canonical metrics, longest first within a file."""
+        found = [s for s in self.series if s.metric in metrics and (good is None or s.file.good == good)]
+        return sorted(found, key=lambda s: (s.file.name, s.variant or "", -s.count))
+
+
+def curves(ws: Workspace) -> Curves:
+    """The curves of a workspace, read on first use."""
+    return ws.memo("curves", lambda: _read(ws))
+
+
+def _read(ws: Workspace) -> Curves:
+    found = Curves()
+    for file in ws.files:
+        try:
+            tracks, sweep = _read_file(file)
+        except ParseError as e:
+            found.failed.append((file, str(e)))
+            continue
+        series = [s for t in tracks if (s := t.finish(file)) is not None]
+        rl = any(s.metric in _RL for s in series)
+        for s in series:
+            s.rl = rl
+        found.series += series
+        if sweep:
+            found.sweeps.append((file, sweep))
+    return found
+
+
+def _read_file(file: RunFile) -> tuple[list[Track], list[SweepRow]]:
+    name = file.path.name.lower().removesuffix(".gz").removesuffix(".zst")
+    suffix = "." + name.rpartition(".")[2] if "." in name else ""
+    if "tfevents" in name:
+        return read_events(file.path), []
+    if file.role in _NOT_METRICS or suffix in _SETTINGS_SUFFIXES:
+        return [], []
+    if suffix in (".csv", ".tsv"):
+        table = read_table(file.path)
+        return table.tracks, table.sweep
+    if suffix == ".json":
+        return _json(file), []
+    if file.role in ("log", "metrics", "data", "other", "capture"):
+        return list(LineReader().read(blocks(file.path)).values()), []
+    return [], []
+
+
+def _json(file: RunFile) -> list[Track]:
+    """Only what looks like metrics: a history with at least one known metric in it."""
+    tracks = read_history(file.path)
+    return tracks if any(t.known for t in tracks) else []
+
+
+def line_at(series: Series, index: int) -> Line:
+    """The line of a point, as it stands in its file."""
+    return read_line_at(series.file, int(series.lines[index]), int(series.offsets[index]))
+
+
+def read_line_at(file: RunFile, number: int, offset: int, limit: int = 1 << 14) -> Line:
+    """A line by its number and byte offset in the decompressed file; empty when the file has shrunk."""
+    at, data = 0, b""
+    if file.path.suffix not in (".gz", ".zst", ".xz", ".bz2"):
+        try:
+            with file.path.open("rb") as stream:
+                stream.seek(offset)
+                data = stream.read(limit)
+        except OSError:
+            data = b""
+    else:
+        for block in blocks(file.path):
+            if at + len(block) > offset:
+                data += block[max(offset - at, 0) :]
+                if len(data) >= limit:
+                    break
+            at += len(block)
+    head, _, _ = data[:limit].partition(b"\n")
+    return Line(number, offset, head, len(head) == limit)
+
+
+__all__ = ["Curves", "Table", "curves", "line_at", "read_line_at"]

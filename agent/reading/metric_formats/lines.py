@@ -1,0 +1,160 @@
+"""Metric lines of a text file, block by block: known layouts in numpy, the rest line by line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..series import Track
+from .layout import Layout, learn
+from .text import Reading, read_line
+
+_STEMS = (
+    b"loss", b"lr", b"learning", b"grad", b"gnorm", b"norm", b"reward", b"acc", b"ppl", b"perplex", b"kl", b"entropy",
+    b"throughput", b"tok", b"tps", b"samples", b"scale", b"logprob", b"it/s", b"/it", b"mem", b"iter", b"step",
+    b"score", b"time", b"expert", b"epoch",
+)  # fmt: skip
+_MIN_ROWS = 24  # rows of one length worth learning a layout for
+_MAX_LAYOUTS = 512
+_LINE_LIMIT = 1 << 14
+_CARRIED = 4096  # bytes of an unfinished line carried to the next block at most
+
+Key = tuple[str, str, int | None]
+
+
+class LineReader:
+    """Reads the metrics of one text file; feed it blocks in order, then take `tracks`."""
+
+    def __init__(self) -> None:
+        self.tracks: dict[Key, Track] = {}
+        self.lines = 0
+        self._offset = 0
+        self._rest = b""
+        self._layouts: dict[int, list[Layout]] = {}
+        self._learned = self._failures = 0
+        self._base = self._last = self._total = 0.0
+        self._epoch: float | None = None
+
+    def read(self, blocks: Iterable[bytes]) -> dict[Key, Track]:
+        """All tracks of a stream of blocks."""
+        for block in blocks:
+            self.feed(block)
+        self.feed(b"", last=True)
+        return self.tracks
+
+    def feed(self, block: bytes, *, last: bool = False) -> None:
+        """One more block; an unfinished line waits for the next."""
+        data = self._rest + block
+        if last:
+            body, self._rest = (data if not data or data.endswith(b"\n") else data + b"\n"), b""
+        else:
+            cut = data.rfind(b"\n") + 1
+            body, self._rest = data[:cut], data[cut:]
+            if len(self._rest) > 8 << 20:  # a line without end: only its head is looked at
+                self._offset += len(self._rest) - _CARRIED
+                self._rest = self._rest[:_CARRIED]
+        if body:
+            self._body(body)
+
+    def _body(self, body: bytes) -> None:
+        array = np.frombuffer(body, np.uint8)
+        ends = np.flatnonzero(array == 10)
+        starts = np.concatenate(([0], ends[:-1] + 1))
+        lengths = ends - starts
+        done = np.zeros(len(ends), dtype=bool)
+        for length, layouts in self._layouts.items():
+            for layout in layouts:
+                self._apply(layout, array, starts, lengths, done, length)
+        if not done.all():
+            self._slow(body, array, starts, lengths, done)
+        self.lines += len(ends)
+        self._offset += len(body)
+
+    def _apply(
+        self, layout: Layout, array: np.ndarray, starts: np.ndarray, lengths: np.ndarray, done: np.ndarray, length: int
+    ) -> int:
+        """Take every open line of a layout; how many there were."""
+        rows = np.flatnonzero((lengths == length) & ~done)
+        if not len(rows) or not length:
+            return 0
+        window = np.lib.stride_tricks.sliding_window_view(array, length)
+        same, steps, values = layout.read(window[starts[rows]])
+        rows = rows[same]
+        if not len(rows):
+            return 0
+        done[rows] = True
+        at_steps = np.full(len(rows), np.nan) if steps is None else steps
+        lines, offsets = rows + self.lines + 1, starts[rows] + self._offset
+        for (meant, raw, _), column in zip(layout.values, values, strict=True):
+            self._track(meant.metric, raw, layout.rank).extend(at_steps, column, lines, offsets)
+        return len(rows)
+
+    def _slow(self, body: bytes, array: np.ndarray, starts: np.ndarray, lengths: np.ndarray, done: np.ndarray) -> None:
+        lowered = body.lower()
+        if not any(stem in lowered for stem in _STEMS):
+            return
+        open_lengths = Counter(lengths[~done].tolist())
+        for i in np.flatnonzero(~done):
+            if done[i]:
+                continue
+            start, length = int(starts[i]), int(lengths[i])
+            if length < 6 or not any(s in lowered[start : start + min(length, 2048)] for s in _STEMS):
+                continue
+            line = body[start : start + min(length, _LINE_LIMIT)]
+            for piece in line.rstrip(b"\r").split(b"\r"):
+                reading = read_line(piece)
+                if reading is not None:
+                    self._record(reading, self.lines + int(i) + 1, self._offset + start)
+            if open_lengths[length] >= _MIN_ROWS and self._learned < _MAX_LAYOUTS and self._failures < 64:
+                self._learn(body[start : start + length], i, array, starts, lengths, done, open_lengths)
+
+    def _learn(
+        self, line: bytes, i: int, array: np.ndarray, starts: np.ndarray, lengths: np.ndarray, done: np.ndarray,
+        open_lengths: Counter[int],
+    ) -> None:  # fmt: skip
+        reading = read_line(line)
+        layout = learn(line, reading) if reading else None
+        if layout is None:
+            return
+        done[i] = True  # this one was recorded already
+        taken = self._apply(layout, array, starts, lengths, done, len(line))
+        open_lengths[len(line)] -= taken + 1
+        if taken < 4:
+            self._failures += 1
+            return
+        self._learned += 1
+        self._layouts.setdefault(len(line), []).append(layout)
+
+    def _record(self, reading: Reading, line: int, offset: int) -> None:
+        step = self._global_step(reading)
+        for meant, raw, value, _, _ in reading.values:
+            self._track(meant.metric, raw, reading.rank).add(step, value, line, offset)
+
+    def _global_step(self, reading: Reading) -> float:
+        """The step, counted on over epochs where the log counts anew in each."""
+        if reading.step is None:
+            return float("nan")
+        step = reading.step
+        if reading.epoch is not None and self._epoch is not None and reading.epoch == self._epoch + 1:
+            if step < self._last:
+                self._base += max(self._total, self._last)
+            self._epoch = reading.epoch
+        elif reading.epoch is not None:
+            if self._epoch is not None and reading.epoch < self._epoch:
+                self._base = 0.0
+            self._epoch = reading.epoch
+        self._last, self._total = step, reading.total or 0.0
+        return step + self._base
+
+    def _track(self, metric: str, raw: str, rank: int | None) -> Track:
+        key = (metric, raw, rank)
+        track = self.tracks.get(key)
+        if track is None:
+            if len(self.tracks) >= 4096:
+                key = (metric, "", None)
+                track = self.tracks.setdefault(key, Track(metric, raw))
+            else:
+                track = self.tracks[key] = Track(metric, raw, rank=rank)
+        return track

@@ -1,0 +1,155 @@
+"""Metrics out of any log line: every number is read with the label that stands before it.
+
+One rule covers HF dictionaries of both eras, Megatron, DeepSpeed, torchtitan, NeMo, nanoGPT, verl, slime,
+progress-bar postfixes, `step=10 loss=...` and caffe: split the line at its numbers, look the text before each one
+up in the vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from ..metric_names import Meaning, meaning, unit_factor
+
+NUMBER = re.compile(
+    rb"(?<![\w.@/#])[-+]?(?:\d+(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?"
+    rb"|(?:[nN][aA][nN]|[iI]nf(?:inity)?|INF)(?!\w))"
+)
+_UNIT = re.compile(rb"\s?([a-zA-Z%]+(?:/[a-zA-Z]+)?)")
+_RANK = re.compile(
+    rb"^\s*(?:\[rank(\d{1,5})\]:?|\[default(\d{1,5})\]:?|\[rank[ _:=]?(\d{1,5})\]|rank[ _:=]?(\d{1,5})[:\] |]|(\d{1,4}): )"
+    rb"|\[[Rr]ank[ _:=]?(\d{1,5})\]|\[rank=(\d{1,5})\]"
+)
+_PROGRESS = re.compile(rb"(\d+)/(\d+) \[[^\]\[]{0,120}?(?:([\d.]+)(it/s|s/it)|\?)")
+_COUNTING = re.compile(rb"(\d+)it \[[^\]\[]{0,120}?([\d.]+)(it/s|s/it)")
+_OF_TOTAL = re.compile(rb"\[ *(\d+) */ *(\d+) *\]")
+_ASSIGNMENT = re.compile(rb"^\s{2,}[A-Za-z_.]+ = ")
+_TRAINING_BAR = re.compile(rb"^\s*(?:$|(?:steps?|train\w*|epoch|iter\w*)\b[^|]{0,40}$|\d+%)", re.I)
+_ANSI = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]")
+_WRAPPER = re.compile(r"(?:np\.\w+|tensor|array|Tensor)\(\[?$")
+_BAR_LABEL = re.compile(r"^\s*it \[")
+_SKIP = (b"Namespace(", b"TrainingArguments(", b"Arguments(", b"Config(", b" --")
+_WORDLIKE = ("nan", "inf")
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one line (or one redraw of a progress bar) says. `values`: (meaning, raw label, value, start, end)."""
+
+    step: float | None = None
+    step_span: tuple[int, int] | None = None
+    epoch: float | None = None
+    total: float | None = None
+    rank: int | None = None
+    values: list[tuple[Meaning, str, float, int, int]] = field(default_factory=list)
+
+
+@lru_cache(maxsize=1 << 16)
+def _label(raw: bytes) -> tuple[Meaning | None, bool, str]:
+    """Meaning of the text before a number; whether a `:`/`=` parts them; the name as spelled."""
+    text = _WRAPPER.sub("", raw.decode(errors="replace"))
+    if _BAR_LABEL.match(text):
+        return None, False, ""
+    bare = text.rstrip(" '\"([{\t")
+    apart = bare.endswith((":", "="))
+    name = bare.rstrip(" :=.'\"-").lstrip(" ,:;|{}[]()'\"\t%/-")
+    if "'" in text or '"' in text:
+        pieces = [p for p in re.split(r"['\"]", text) if normalish(p)]
+        name = pieces[-1] if pieces else name
+        return meaning(name, True), True, name
+    if "/" in name:
+        name = re.split(r"[\s|,;]", name)[-1] if "(" not in name else name
+        found = meaning(name, True) or meaning(name)
+    else:
+        cut = re.split(r"[|,;}\]>]|\s-\s|\)\s", name)
+        name = cut[-1].strip()
+        found = meaning(name)
+        if "(" in name and ")" not in name:
+            name = name.rpartition("(")[2]
+    return found, apart, name[-60:]
+
+
+def normalish(piece: str) -> bool:
+    """Whether a piece of text between quotes could be a name."""
+    return any(c.isalpha() for c in piece)
+
+
+def read_line(line: bytes) -> Reading | None:
+    """The metrics of one line, or None when it reports none."""
+    if b"\x1b" in line:
+        line = _ANSI.sub(b"", line)
+    if any(s in line for s in _SKIP) or _ASSIGNMENT.match(line):
+        return None
+    reading = Reading()
+    rank = _RANK.search(line)
+    start = 0
+    if rank:
+        reading.rank = int(next(g for g in rank.groups() if g is not None))
+        start = rank.end() if rank.start() == 0 else 0
+    seen: set[str] = set()
+    apart: list[bool] = []
+    end = start
+    for m in NUMBER.finditer(line, start):
+        found, sep, name = _label(line[end : m.start()])
+        token = m[0]
+        wordlike = token.lstrip(b"+-")[:1].isalpha()
+        if wordlike and (found is None or not (sep or line[m.start() - 1 : m.start()] == b" ")):
+            continue
+        after = m.end()
+        if found is None:
+            end = after
+            continue
+        value = float(token.replace(b",", b""))
+        unit = _UNIT.match(line, after)
+        end = after
+        if found.metric == "step":
+            if reading.step is None and value.is_integer():
+                reading.step, reading.step_span = value, m.span()
+        elif found.metric == "epoch":
+            reading.epoch = value if reading.epoch is None else reading.epoch
+        elif found.metric not in seen:
+            if unit:
+                factor = unit_factor(found.metric, unit[1].decode())
+                if factor is not None:
+                    found = Meaning(found.metric, factor, found.needs_step)
+                end = unit.end() if factor is not None else after
+            seen.add(found.metric)
+            apart.append(sep)
+            reading.values.append((found, name, value * found.factor, *m.span()))
+    _progress(line, reading)
+    return _kept(reading, apart)
+
+
+def _progress(line: bytes, reading: Reading) -> None:
+    """Position and rate that a progress bar prints."""
+    bar = _PROGRESS.search(line)
+    if bar:
+        if reading.step is None:
+            reading.step, reading.total = float(bar[1]), float(bar[2])
+        rate, unit = bar[3], bar[4]
+        description = line[: bar.start()].rpartition(b":")[0] if b":" in line[: bar.start()] else b""
+    else:
+        counting = _COUNTING.search(line)
+        if not counting:
+            if reading.step is None and reading.values and (of := _OF_TOTAL.search(line)):
+                reading.step, reading.total = float(of[1]), float(of[2])
+            return
+        if reading.step is None:
+            reading.step = float(counting[1])
+        rate, unit, description = counting[2], counting[3], line[: counting.start()]
+    if rate and (reading.values or _TRAINING_BAR.match(description)) and not any(
+        m.metric in ("step_time", "throughput") for m, *_ in reading.values
+    ):
+        value = float(rate)
+        seconds = value if unit == b"s/it" else 1 / value if value else float("nan")
+        reading.values.append((Meaning("bar_step_time"), unit.decode(), seconds, 0, 0))
+
+
+def _kept(reading: Reading, apart: list[bool]) -> Reading | None:
+    """The reading without what only looks like a metric: settings without a step, sentences with a number."""
+    placed = reading.step is not None or reading.epoch is not None
+    if not placed:
+        reading.values = [v for v, sep in zip(reading.values, apart, strict=False) if sep and not v[0].needs_step]
+    return reading if reading.values else None

@@ -1,0 +1,135 @@
+"""What is unusual about the curves of a run."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from ..reading.anomalies.experts import accuracy_findings, expert_findings
+from ..reading.anomalies.finding import Finding, Group, groups
+from ..reading.anomalies.loss import loss_findings
+from ..reading.anomalies.optimizer import optimizer_findings
+from ..reading.anomalies.progress import progress_findings
+from ..reading.anomalies.reinforcement import reinforcement_findings
+from ..reading.anomalies.resume import Restart, restart_findings, restarts, resume_findings
+from ..reading.anomalies.speed import speed_findings
+from ..reading.anomalies.variants import sweep_findings, variant_findings
+from ..reading.curves import Curves, curves, line_at
+from ..reading.plain_settings import plain_settings
+from ..tool import clean, finding, not_applicable, tool
+from ..types import Evidence, ToolResult
+from ..workspace import Workspace
+
+_GROUPS = 48  # runs, ranks and variants looked at in full
+_PER_KEY = 12  # evidence of one key; variants outcomes may be several each
+_FACTS = {
+    "loss.initial_value", "loss.final_value", "grad_norm.max", "grad_norm.last", "learning_rate.peak",
+    "learning_rate.constant", "learning_rate.warmup_seen", "throughput.value", "step_time.median",
+    "step_time.jitter_ratio", "memory.peak_bytes", "reward.mean_last", "reward.rising", "kl.max", "loss.decreasing",
+    "accuracy.value", "aux_loss.value", "variant.outcome", "variant.best", "variant.worst", "eval.gap_ratio",
+    "data_time.fraction", "clip_ratio.zero", "learning_rate.missing", "resume.from_step",
+}  # fmt: skip
+
+
+@tool(
+    emits=(
+        "loss.*", "eval.*", "grad_norm.*", "learning_rate.*", "loss_scale.*", "throughput.*", "step_time.*",
+        "data_time.*", "memory.growth_per_step", "memory.growth_start", "memory.host_growth_per_step",
+        "memory.host_growth_start", "memory.peak_bytes", "memory.steps_up", "reward.*", "kl.*", "entropy.*",
+        "response_length.*", "clip_ratio.*", "logprob_diff.*", "expert.*", "aux_loss.*", "router.*", "resume.*",
+        "accuracy.*", "variant.*", "metrics.nan_count",
+    ),
+    recall=True,
+)  # fmt: skip
+def find_anomalies(ws: Workspace) -> ToolResult:
+    """Find what is unusual in the curves of a run.
+
+    First NaN or Inf and what came before it, spikes, divergence, plateaus at telling numbers, exact constants,
+    validation against training, learning rate and loss scale, slowdowns, memory growth, reward and KL,
+    what a resume changed, and how variants compare.
+    """
+    found = curves(ws)
+    if not found.series and not found.sweeps:
+        return not_applicable("no curves to look at")
+    evidence = list(_capped(_evidence(ws, f) for f in _findings(ws, found)))
+    evidence += _absences(found)
+    telling = Counter(e.key for e in evidence if e.key not in _FACTS)
+    text = "\n".join(f"{e.key} = {e.value!r}  {e.file or ''}{f':{e.line}' if e.line else ''}" for e in evidence)
+    if telling:
+        return finding(f"{len(telling)} kinds of anomaly: {', '.join(list(telling)[:8])}", evidence, text)
+    return clean("curves look ordinary", evidence, text)
+
+
+def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
+    settings = plain_settings(ws)
+    own = [s for s in found.series if not s.file.good]
+    classes = next((s.value for s in settings if s.name == "classes"), None)
+    for group in _chosen(groups(own)):
+        yield from loss_findings(group, settings)
+        yield from progress_findings(group)
+        yield from optimizer_findings(group)
+        yield from speed_findings(group)
+        yield from reinforcement_findings(group)
+        yield from expert_findings(group)
+        yield from accuracy_findings(group, classes)
+        yield from resume_findings(group)
+        yield from _counted(group)
+    yield from variant_findings(found.series, settings)
+    for file, rows in found.sweeps:
+        yield from sweep_findings(file, rows)
+    yield from restart_findings(_restarts(ws))
+
+
+def _chosen(found: list[Group]) -> list[Group]:
+    """All groups where they are few; of a thousand ranks, those with NaN first."""
+    return sorted(found, key=lambda g: -min(g.nonfinite, 1))[:_GROUPS] if len(found) > _GROUPS else found
+
+
+def _counted(group: Group) -> Iterator[Finding]:
+    printed = group.series.get("nan_iterations")
+    if printed is not None and printed.finite.any() and printed.values[printed.finite].max() > 0:
+        at = int((printed.values > 0).nonzero()[0][0])
+        yield Finding("metrics.nan_count", int(printed.values[printed.finite].max()), printed, at)
+    for series in group.series.values():
+        if series.nans and series.known and series.metric not in ("loss", "eval_loss", "grad_norm"):
+            yield Finding("metrics.nan_count", series.nans, series, int((~series.finite).nonzero()[0][0]))
+
+
+def _restarts(ws: Workspace) -> list[Restart]:
+    return ws.memo("restarts", lambda: [r for f in ws.by_role("log") if f.size < 64 << 20 for r in restarts(f, ws.lines(f))])
+
+
+def _evidence(ws: Workspace, f: Finding) -> Evidence:
+    if f.series is None:
+        assert f.file is not None and f.line is not None
+        return ws.cite(f.file, f.line, f.key, f.value)
+    s = f.series
+    if "tfevents" in s.file.path.name:
+        return Evidence(
+            key=f.key, value=f.value, kind="binary", file=s.file.name, member=s.raw, offset=int(s.offsets[f.index]),
+            text=f"{s.raw} step {s.steps[f.index]:g}: {s.values[f.index]:.7g}", rank=s.rank, attempt=s.attempt,
+            variant=s.variant, step=f.step, run=s.file.run,
+        )  # fmt: skip
+    return ws.cite(
+        s.file, line_at(s, f.index), f.key, f.value, rank=s.rank, attempt=s.attempt, variant=s.variant, step=f.step
+    )
+
+
+def _capped(evidence: Iterator[Evidence]) -> Iterator[Evidence]:
+    """At most so many of a key, and no fact twice on one line."""
+    counts: dict[str, int] = defaultdict(int)
+    seen: set[tuple] = set()
+    for e in evidence:
+        identity = (e.key, str(e.value), e.file, e.line, e.offset)
+        counts[e.key] += 1
+        if counts[e.key] <= _PER_KEY * (3 if e.key == "variant.outcome" else 1) and identity not in seen:
+            seen.add(identity)
+            yield e
+
+
+def _absences(found: Curves) -> list[Evidence]:
+    """A run that logs its loss and not its learning rate hides the first thing one would look at."""
+    with_loss = {s.file.name for s in found.series if s.metric == "loss" and s.count >= 5 and not s.file.good}
+    if with_loss and not any(s.metric == "learning_rate" for s in found.series):
+        return [Evidence(key="learning_rate.missing", kind="absent", value=None, searched=sorted(with_loss)[:8])]
+    return []

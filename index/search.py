@@ -86,6 +86,85 @@ def search(
 def lexical(
     query: str, k: int = 5, *, cache_dir: Path | None = None, sources: Sources | None = None
 ) -> Results:
+    """The same by words alone: loads neither Chroma nor a model, nor numpy once the lexicon is cached."""
+    return search(query, k=k, cache_dir=cache_dir, sources=sources, lexical_only=True)
+
+
+def _lexicon(sources: Sources, cache: Path) -> Lexicon:
+    """The lexicon, kept in memory while the sources stay the same."""
+    return _loaded(lexicon.fingerprint(sources), sources, cache)
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str, sources: Sources, cache: Path) -> Lexicon:
+    return lexicon.load(sources, cache)
+
+
+class _Vectors:
+    """A question under way to Chroma, in a thread, while the lexicon is read."""
+
+    def __init__(self, query: str, version: store.Version, encoder_folder: Path) -> None:
+        self.version = version
+        self.encoder_folder = encoder_folder
+        self.stage = "loading"
+        self.work = Work(self._nearest, query)
+
+    def _nearest(self, query: str) -> dict[int, float]:
+        import numpy  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import tokenizers  # noqa: F401
+
+        # From here two threads may import at once: the encoder's has all it needs.
+        encoding = Work(encoder.encode, query, self.encoder_folder)
+        import chromadb  # noqa: F401
+
+        self.stage = "encoding"
+        vector = encoding.result(DEADLINE)
+        self.stage = "asking"
+        return store.nearest(self.version, store.server(), vector, POOL)
+
+    def answer(self) -> tuple[dict[int, float] | None, str]:
+        """Cosines by chunk number, or None with the reason. What is at fault is moved aside, nothing else."""
+        try:
+            return self.work.result(DEADLINE), ""
+        except Stopped as e:
+            if self.stage == "loading":
+                return None, f"searched by words alone: {e} while libraries were loaded"
+            if self.stage == "asking":
+                store.quarantine(self.version)
+            else:
+                encoder.discard(self.encoder_folder)
+            return None, f"searched by words alone: the index failed ({e}); `doctor index build` repairs it"
+
+
+def _ask_vectors(query: str, cache: Path, sources: Sources) -> tuple[_Vectors | None, str]:
+    try:
+        weights = _weights_name(model.model_folder())
+    except model.ModelUnusable as e:
+        return None, f"searched by words alone: {e}"
+    name = building.collection_name(lexicon.fingerprint(sources), weights)
+    url = store.server()
+    version = store.Version(name, None) if url else store.current(cache, name)
+    folder = encoder.encoder_folder(cache, weights)
+    if version is None or not (folder / "agreement.json").is_file():
+        return None, "searched by words alone: no current vector index; `doctor index build` makes one"
+    return _Vectors(query, version, folder), ""
+
+
+def _weights_name(folder: Path) -> str:
+    """Hash that names the weights. The bundled ones were checked when the index was built."""
+    import os
+
+    return model.checked_weights(folder) if os.environ.get("DOCTOR_EMBEDDING_MODEL") else model.WEIGHTS
+
+
+def _fused(
+    words: Lexicon,
+    bm25: dict[int, float],
+    overlap: dict[int, float],
+    cosines: dict[int, float] | None,
+    k: int,
+) -> Results:
     rankings = [sorted(bm25, key=lambda n: (-bm25[n], n))[:POOL]]
     if cosines is not None:
         rankings.append(sorted(cosines, key=lambda n: (-cosines[n], n))[:POOL])

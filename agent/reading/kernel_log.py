@@ -1,0 +1,59 @@
+"""Kernel lines about NVIDIA devices: Xid and SXid codes, and cards that fell off the bus with or without a code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+XID = re.compile(r"Xid\s?\((?P<pci>(?:PCI:)?[0-9a-fA-F:.]+)\)[^\n]{0,20}?: (?P<code>\d{1,3})\b(?P<rest>.*)")
+SXID = re.compile(r"SXid\s?\((?P<pci>(?:PCI:)?[0-9a-fA-F:.]+)\)[^\n]{0,20}?: (?P<code>\d{4,6})\b")
+XID_WORDS = re.compile(r"\bXid\s?(?:error|code|event)?\s?[:=#]?\s?(?P<code>\d{1,3})\b(?!\.\d)")
+OFF_THE_BUS = re.compile(r"fallen off the bus|GPU is lost\b|GPU_IS_LOST", re.IGNORECASE)
+CARD = re.compile(r"NVRM:.{0,20}NVIDIA GPU (?P<pci>[0-9a-fA-F:.]+)|NVRM: GPU (?:at PCI:)?(?P<other>[0-9a-fA-F:.]+)")
+KERNEL = re.compile(r"NVRM:|^\$? ?(?:sudo )?(?:dmesg|journalctl)\b|^\[\s*\d+\.\d{6}\]|\bkernel: ")
+SEARCHED = re.compile(r"(?:dmesg|journalctl|kern\.log|/var/log/\S+)[^\n]*grep[^\n]*xid", re.IGNORECASE)
+RECOVERY = re.compile(r"recovery action changed.{0,40}to (?:0x\w+ )?\(?([\w ]+)\)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """One code on one device; `known` is the catalogue's entry, None for codes it does not hold."""
+
+    code: int
+    pci: str
+    known: dict[str, Any] | None
+
+
+@cache
+def catalogue() -> dict[int, dict[str, Any]]:
+    """Entry by code: name, action (a sentence), bucket, investigate, blame, consequence, cause."""
+    text = resources.files("traindoctor.knowledge").joinpath("xid.yaml").read_text()
+    data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    entries = dict(data["codes"])
+    for span in data["ranges"]:
+        shared = {k: v for k, v in span.items() if k not in {"from", "to"}}
+        entries |= {code: shared for code in range(span["from"], span["to"] + 1) if code not in entries}
+    return {
+        code: {**entry, "bucket": entry["action"], "action": data["actions"][entry["action"]]}
+        for code, entry in entries.items()
+    }
+
+
+def xid_of(text: str) -> Xid | None:
+    """The Xid a kernel line (or a monitoring line that quotes one) states."""
+    if "sxid" in text.lower():
+        return None
+    if m := XID.search(text):
+        return Xid(int(m["code"]), m["pci"], catalogue().get(int(m["code"])))
+    m = XID_WORDS.search(text)
+    return Xid(int(m["code"]), "", catalogue().get(int(m["code"]))) if m else None
+
+
+def culprit(codes: list[Xid]) -> Xid | None:
+    """The first code that does not merely follow another; None when all of them do."""
+    return next((x for x in codes if not (x.known or {}).get("consequence")), None)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
 
-from .errors import NothingReadable, UsageError
+from .errors import NothingReadable, ParseError, UsageError
 from .reading import files as _files
+from .reading.discover import spool, walk
 from .reading.files import Line, RunFile
+from .reading.groups import Place, places
+from .reading.roles import role_of
 from .shell import Completed, Live, Shell
 from .types import LINE_CAP, Evidence
 
 T = TypeVar("T")
+HEAD = 8192  # bytes that decide a role
+STDIN = Path("-")
 
 
 class Workspace:
@@ -21,7 +27,7 @@ class Workspace:
 
     Attributes:
         files: every readable file, in a stable order.
-        skipped: `(name, why)` of what was found and could not be read.
+        skipped: `(name, why)` of what was found and could not be read, or not wholly.
         question: the user's question, for tools that look for what it names; never evidence.
     """
 
@@ -46,29 +52,43 @@ class Workspace:
         self.files: list[RunFile] = []
         self.skipped: list[tuple[str, str]] = []
         for root in [*roots, *self.good]:
-            if not root.exists():
+            if root != STDIN and not _exists(root):
                 raise UsageError(f"no such path: {root}", "name a folder, a file, or - for standard input")
         self._discover()
         if not self.files:
             looked = ", ".join(str(r) for r in roots)
-            raise NothingReadable(f"nothing readable in {looked}", "looked for logs, configs, metrics and checkpoints")
+            also_seen = f"; {len(self.skipped)} entries were not readable" if self.skipped else ""
+            raise NothingReadable(
+                f"nothing readable in {looked}{also_seen}",
+                "looked for logs, configs, metrics, checkpoints, data, code, environment lists and captures",
+            )
 
     def by_role(self, *roles: str) -> list[RunFile]:
         """Files of any of these roles."""
         return [f for f in self.files if f.role in roles]
 
     def lines(self, file: RunFile) -> Iterator[Line]:
-        """Lines of a file, decompressed; see `reading.files.lines`."""
-        return _files.lines(file.path)
+        """Lines of a file, decompressed; see `reading.files.lines`. Nothing where it cannot be opened any more."""
+        try:
+            yield from _files.lines(file.path, self._teller(file))
+        except ParseError as e:
+            self.tell(file.name, str(e))
+
+    def blocks(self, file: RunFile) -> Iterator[bytes]:
+        """Content of a file in blocks of about 1 MiB, decompressed, cut anywhere."""
+        try:
+            yield from _files.blocks(file.path, self._teller(file))
+        except ParseError as e:
+            self.tell(file.name, str(e))
 
     def read(self, file: RunFile, limit: int = 4 << 20) -> bytes:
         """The first `limit` decompressed bytes of a file."""
-        data = b""
-        for block in _files.blocks(file.path):
+        data = bytearray()
+        for block in self.blocks(file):
             data += block
             if len(data) >= limit:
                 break
-        return data[:limit]
+        return bytes(data[:limit])
 
     def text(self, file: RunFile, limit: int = 4 << 20) -> str:
         """The same, decoded with replacement."""
@@ -85,30 +105,76 @@ class Workspace:
                 self._memo[key] = make()
             return self._memo[key]
 
+    def tell(self, name: str, why: str) -> None:
+        """Note something that was found and could not be read, or not wholly; the same thing once."""
+        with self._lock:
+            if (name, why) not in self.skipped:
+                self.skipped.append((name, why))
+
     def cite(self, file: RunFile, line: Line, key: str, value: Any = True, **more: Any) -> Evidence:
         """Evidence that quotes a line of a file."""
-        fields = {"rank": file.rank, "attempt": file.attempt, "variant": file.variant, **more}
+        fields = {"rank": file.rank, "host": file.host, "attempt": file.attempt, "variant": file.variant, **more}
         return Evidence(
             key=key, value=value, kind="line", file=file.name, line=line.number, offset=line.offset,
             text=line.data[:LINE_CAP].decode(errors="replace"), cut=line.cut or len(line.data) > LINE_CAP,
             run=file.run, **fields,
         )
 
+    def _teller(self, file: RunFile) -> Callable[[str], None]:
+        return lambda why: self.tell(file.name, why)
+
     def _discover(self) -> None:
         many = len(self.roots) + len(self.good) > 1
         for number, root in enumerate([*self.roots, *self.good], 1):
             run = f"r{number}"
-            base = root if root.is_dir() else root.parent
-            paths = sorted(p for p in root.rglob("*") if p.is_file()) if root.is_dir() else [root]
-            for path in paths:
-                name = (f"{run}/" if many else "") + str(path.relative_to(base))
-                role = _role(path)
-                self.files.append(RunFile(name, path, role, path.stat().st_size, run, good=number > len(self.roots)))
+            prefix = f"{run}/" if many else ""
+            found = list(self._found(root, prefix))
+            names = {f: f.name.removeprefix(prefix) for f in found}
+            where = places((names[f], f.role) for f in found)
+            good = number > len(self.roots)
+            self.files += [_placed(f, where[names[f]], run, good) for f in found]
+
+    def _found(self, root: Path, prefix: str) -> Iterator[RunFile]:
+        for name, path, size in self._entries(root, prefix):
+            if not os.access(path, os.R_OK):
+                self.tell(prefix + name, "no permission to read it")
+                continue
+            role = self._role(prefix + name, name, path)
+            if role:
+                yield RunFile(prefix + name, path, role, size)
+
+    def _entries(self, root: Path, prefix: str) -> Iterable[tuple[str, Path, int]]:
+        if root == STDIN:
+            path, cut = spool()
+            if cut:
+                self.tell(prefix + "stdin", "standard input was longer than is kept: only its start was read")
+            return [("stdin", path, path.stat().st_size)] if path.stat().st_size else []
+        if not root.is_dir():
+            return [(root.name, root, root.stat().st_size)]
+        allowed = [folder.resolve() for folder in [root, *self.also]]
+        return (
+            (name, path, info.st_size)
+            for name, path, info in walk(root, allowed, lambda n, why: self.tell(prefix + n, why))
+        )
+
+    def _role(self, full: str, name: str, path: Path) -> str | None:
+        try:
+            head = next(_files.blocks(path), b"")[:HEAD]
+        except ParseError as e:
+            self.tell(full, str(e))
+            return None
+        return "log" if name == "stdin" else role_of(name, head)
 
 
-def _role(path: Path) -> str:
-    by_suffix = {
-        ".log": "log", ".out": "log", ".err": "log", ".txt": "log", ".yaml": "config", ".yml": "config",
-        ".json": "config", ".toml": "config", ".sh": "config", ".csv": "metrics", ".jsonl": "data", ".py": "code",
-    }
-    return by_suffix.get(path.suffix, "other")
+def _exists(root: Path) -> bool:
+    try:
+        root.stat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _placed(file: RunFile, place: Place, run: str, good: bool) -> RunFile:
+    return RunFile(
+        file.name, file.path, file.role, file.size, run, place.rank, place.attempt, place.variant, good, place.host
+    )

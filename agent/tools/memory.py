@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ..reading import oom
-from ..reading.anchors import Anchored, Hit, anchored, around, rank_of
+from ..reading.anchor_lines import Anchored, Hit, anchored, around, rank_of
 from ..reading.files import Line
 from ..tool import clean, finding, tool
 from ..types import Evidence, ToolResult

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..reading import nccl_lines as nl
 from ..reading import nccl_tests
-from ..reading.anchors import Hit, anchored
+from ..reading.anchor_lines import Hit, anchored
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..reading import nccl_lines as nl
 from ..reading import trials
-from ..reading.anchors import Anchored, anchored, rank_of
+from ..reading.anchor_lines import Anchored, anchored, rank_of
 from ..reading.files import Line, RunFile
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult

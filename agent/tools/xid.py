@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..reading import kernel_log as kl
-from ..reading.anchors import Hit, anchored, around
+from ..reading.anchor_lines import Hit, anchored, around
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace

@@ -1,0 +1,259 @@
+"""One pass over a run's text for the literals that captures hang on: OOM messages, NCCL, kernel, dumps.
+
+A file of a gigabyte holds a handful of lines that matter to these readers. One hyperscan database of plain
+literals finds them in blocks; only the lines that hold one are kept, with number and offset, so that the
+parsers behind it work on few lines and memory stays constant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ..errors import ParseError
+from .anchor_words import WORDS
+from .files import LINE_LIMIT, Line, RunFile, blocks, open_regular
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
+
+FIRST, LAST = 3000, 300  # hits kept of one topic in one file, from its start and from its end
+KEEP_BYTES = 24 << 20  # of one file's hit lines; beyond that a line keeps its first 4 KiB
+WHOLE_FILE_LIMIT = 8 << 20  # files that only a whole parse can use (JSON, CSV) are looked at up to this size
+LOOKED_AT = ("log", "capture", "environment", "other")
+SMALL_ONLY = {"metrics": (".csv", ".tsv"), "config": (".json", ".xml"), "data": (".csv", ".tsv")}
+PROSE = {".md", ".rst", ".html", ".py", ".sh", ".ipynb"}
+
+RANK = re.compile(
+    rb"\[\s{0,2}[Rr]ank\s?(\d{1,6})\]|\[default(\d{1,5})\]:|\bRank (\d{1,6})\]|^(\d{1,5}): |\[rank=(\d{1,6})[\],]|"
+    rb"\brank=(\d{1,6})\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A line that holds a literal of `topic`."""
+
+    file: RunFile
+    line: Line
+    topic: str
+
+    @property
+    def text(self) -> str:
+        return self.line.text
+
+    @property
+    def rank(self) -> int | None:
+        """Rank by the line's own prefix, else by its file."""
+        return rank_of(self.line.data, self.file.rank)
+
+
+@dataclass(slots=True)
+class Anchored:
+    """Hit lines by topic, in file order, and what was looked at."""
+
+    hits: dict[str, list[Hit]] = field(default_factory=dict)
+    looked: list[RunFile] = field(default_factory=list)
+    unread: list[tuple[str, str]] = field(default_factory=list)
+    dropped: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def of(self, topic: str, *, good: bool = False) -> list[Hit]:
+        """Hits of a topic in the diagnosed runs; in the healthy run named for comparison only if asked."""
+        return [h for h in self.hits.get(topic, []) if good or not h.file.good]
+
+    def files(self, topic: str, *, good: bool = False) -> list[RunFile]:
+        """Files with at least one hit of the topic, in order."""
+        return list({h.file.name: h.file for h in self.of(topic, good=good)}.values())
+
+
+def rank_of(data: bytes, default: int | None = None) -> int | None:
+    """The rank a line names in its prefix (`[rank3]:`, `[Rank 3]`, `[default0]:`, `3: `), else `default`."""
+    if (m := RANK.search(data[:400])) is None:
+        return default
+    return int(next(g for g in m.groups() if g is not None))
+
+
+def anchored(ws: Workspace) -> Anchored:
+    """The pass over all text of the run, made once."""
+    return ws.memo("anchors", lambda: _pass(ws.files))
+
+
+def eligible(file: RunFile) -> bool:
+    """Whether a file's role and size let it hold a capture; prose and code only quote messages."""
+    suffix = file.path.suffix.lower()
+    if file.role in SMALL_ONLY:
+        return suffix in SMALL_ONLY[file.role] and file.size <= WHOLE_FILE_LIMIT
+    return file.role in LOOKED_AT and suffix not in PROSE
+
+
+def _pass(files: list[RunFile]) -> Anchored:
+    found = Anchored()
+    for file in filter(eligible, files):
+        try:
+            kept = _File(file)
+            for number, offset, data, topics in _hit_lines(file):
+                kept.add(number, offset, data, topics)
+        except (ParseError, OSError, EOFError) as e:
+            found.unread.append((file.name, str(e)))
+            continue
+        found.looked.append(file)
+        kept.pour_into(found)
+    return found
+
+
+class _File:
+    """The hits of one file while it is read: the first and the last of each topic."""
+
+    def __init__(self, file: RunFile) -> None:
+        self.file = file
+        self.bytes = 0
+        self.first: dict[str, list[Hit]] = {}
+        self.last: dict[str, deque[Hit]] = {}
+        self.seen: dict[str, int] = {}
+
+    def add(self, number: int, offset: int, data: bytes, topics: set[str]) -> None:
+        self.bytes += len(data)
+        room = LINE_LIMIT if self.bytes < KEEP_BYTES else 4096
+        line = Line(number, offset, data[:room], len(data) > room)
+        for topic in topics:
+            self.seen[topic] = self.seen.get(topic, 0) + 1
+            first = self.first.setdefault(topic, [])
+            if len(first) < FIRST:
+                first.append(Hit(self.file, line, topic))
+            else:
+                self.last.setdefault(topic, deque(maxlen=LAST)).append(Hit(self.file, line, topic))
+
+    def pour_into(self, found: Anchored) -> None:
+        for topic, first in self.first.items():
+            kept = [*first, *self.last.get(topic, ())]
+            found.hits.setdefault(topic, []).extend(kept)
+            if self.seen[topic] > len(kept):
+                found.dropped[self.file.name, topic] = self.seen[topic] - len(kept)
+
+
+def _hit_lines(file: RunFile) -> Iterator[tuple[int, int, bytes, set[str]]]:
+    scan = _scanner()
+    number, offset, rest = 1, 0, b""
+    for n, block in enumerate(blocks(file.path)):
+        if n == 0 and b"\0" in block[:4096] and not block.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return  # binary
+        data = rest + block
+        cut = data.rfind(b"\n") + 1
+        if not cut and len(data) < 4 * LINE_LIMIT:
+            rest = data
+            continue
+        whole, rest = (data[:cut], data[cut:]) if cut else (data, b"")
+        yield from _lines_with_hits(whole, number, offset, scan(whole))
+        number += whole.count(b"\n")
+        offset += len(whole)
+    if rest:
+        yield from _lines_with_hits(rest, number, offset, scan(rest))
+
+
+def _lines_with_hits(
+    data: bytes, number: int, offset: int, hits: list[tuple[int, str]]
+) -> Iterator[tuple[int, int, bytes, set[str]]]:
+    at, topics, start, end = 0, set[str](), -1, -1
+    for where, topic in sorted(hits):
+        if where <= end:
+            topics.add(topic)
+            continue
+        if end >= 0:
+            yield number, offset + start, data[start:end], topics
+        start = data.rfind(b"\n", 0, where - 1) + 1
+        end = data.find(b"\n", where - 1)
+        end = len(data) if end < 0 else end
+        number += data.count(b"\n", at, start)
+        at, topics = start, {topic}
+    if end >= 0:
+        yield number, offset + start, data[start:end], topics
+
+
+@cache
+def _scanner() -> Callable[[bytes], list[tuple[int, str]]]:
+    """A function from a block to `(end of match, topic)` pairs, in no order."""
+    words = [(topic, word) for topic, group in WORDS.items() for word in group]
+    try:
+        import hyperscan
+    except ImportError:
+        return _plain_scanner(words)
+    database = hyperscan.Database()
+    database.compile(
+        expressions=[re.escape(word).encode() for _, word in words],
+        ids=list(range(len(words))),
+        flags=[hyperscan.HS_FLAG_CASELESS] * len(words),
+    )
+    topics = [topic for topic, _ in words]
+
+    def scan(data: bytes) -> list[tuple[int, str]]:
+        found: list[tuple[int, str]] = []
+
+        def each(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
+            found.append((end, topics[number]))
+
+        database.scan(data, match_event_handler=each)
+        return found
+
+    return scan
+
+
+def _plain_scanner(words: list[tuple[str, str]]) -> Callable[[bytes], list[tuple[int, str]]]:
+    """Without hyperscan: one alternation of literals for each topic."""
+    groups: dict[str, list[str]] = {}
+    for topic, word in words:
+        groups.setdefault(topic, []).append(re.escape(word))
+    patterns = {t: re.compile("|".join(group).encode(), re.IGNORECASE) for t, group in groups.items()}
+    return lambda data: [(m.end(), topic) for topic, p in patterns.items() for m in p.finditer(data)]
+
+
+def around(hit: Hit, before: int = 24 << 10, after: int = 2 << 10) -> list[Line]:
+    """The lines about a hit, itself included, within so many bytes before and after it.
+
+    Plain files are read at the place; a compressed one is read again from its start.
+    """
+    if hit.file.path.suffix in {".gz", ".zst", ".xz", ".bz2"}:
+        data, base = _compressed_window(hit, before, after)
+    else:
+        base = max(0, hit.line.offset - before)
+        try:
+            with open_regular(hit.file.path) as raw:
+                raw.seek(base)
+                data = raw.read(hit.line.offset - base + len(hit.line.data) + after) or b""
+        except (OSError, ParseError):  # the file went away since the pass
+            return [hit.line]
+    return _cut(data, base, hit.line)
+
+
+def _compressed_window(hit: Hit, before: int, after: int) -> tuple[bytes, int]:
+    base, end = max(0, hit.line.offset - before), hit.line.offset + len(hit.line.data) + after
+    at, kept = 0, bytearray()
+    try:
+        for block in blocks(hit.file.path):
+            kept += block[max(0, base - at) : max(0, end - at)]
+            at += len(block)
+            if at >= end:
+                break
+    except (OSError, EOFError, ParseError):
+        pass  # what could be read so far is the window
+    return bytes(kept), base
+
+
+def _cut(data: bytes, base: int, at: Line) -> list[Line]:
+    parts, offset = data.split(b"\n"), base
+    if base:  # the first piece is the end of a line
+        offset += len(parts[0]) + 1
+        parts = parts[1:]
+    lines: list[Line] = []
+    for part in parts:
+        lines.append(Line(0, offset, part[:LINE_LIMIT], len(part) > LINE_LIMIT))
+        offset += len(part) + 1
+    index = next((i for i, line in enumerate(lines) if line.offset == at.offset), None)
+    if index is None:
+        return [at]
+    if lines and not lines[-1].data:
+        lines.pop()
+    return [Line(at.number + i - index, x.offset, x.data, x.cut) for i, x in enumerate(lines)]

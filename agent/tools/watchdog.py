@@ -1,0 +1,257 @@
+"""Collective timeouts and mismatches: who reports, who is silent, who is behind, and what differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..reading import nccl_lines as nl
+from ..reading.anchor_lines import Anchored, Hit, anchored
+from ..reading.tail import last_line
+from ..tool import clean, finding, tool
+from ..types import Evidence, ToolResult
+from ..workspace import Workspace
+
+SHOWN_RANKS = 32  # of one message; the lists of ranks are complete
+
+
+@dataclass(slots=True)
+class Report:
+    """One rank's timeout or queue state, with its line."""
+
+    hit: Hit
+    rank: int | None
+    work: nl.Work | None = None
+    progress: nl.Progress | None = None
+
+
+@tool(emits=("watchdog.*",), recall=True)
+def watchdog(ws: Workspace) -> ToolResult:
+    """Read the reports of PyTorch's collective watchdog and of its debug modes over all ranks.
+
+    Use when a job hangs or dies with a collective timeout, an async NCCL error, a monitored barrier or a
+    "mismatch between collectives". Compares sequence number, operation and sizes between ranks, and says
+    which ranks report nothing: the culprit is often the silent one. A timeout is a consequence, not a cause.
+    """
+    found = anchored(ws)
+    reports = _reports(found)
+    world = _world(found)
+    evidence = [
+        *_timeouts(ws, reports),
+        *_differences(ws, reports),
+        *_who_is_behind(ws, reports),
+        *_roster(ws, reports, world),
+        *_mismatches(ws, found),
+        *_other_lines(ws, found),
+    ]
+    if not evidence:
+        return clean("no collective timeout, mismatch or lost peer")
+    return finding(_summary(evidence), evidence, _told(reports, evidence))
+
+
+def _reports(found: Anchored) -> list[Report]:
+    reports: list[Report] = []
+    for hit in found.of("watchdog"):
+        text = hit.text
+        if nl.TIMEOUT.search(text) and (work := nl.work_of(text)):
+            reports.append(Report(hit, _first(work.rank, hit.rank), work=work))
+        if progress := nl.progress_of(text):
+            reports.append(Report(hit, _first(progress.rank, hit.rank), progress=progress))
+    return _once(reports)
+
+
+def _first(*ranks: int | None) -> int | None:
+    return next((r for r in ranks if r is not None), None)
+
+
+def _once(reports: list[Report]) -> list[Report]:
+    """A rank repeats its timeout when its watchdog thread ends; the first stands for all."""
+    seen: set[tuple] = set()
+    kept = []
+    for r in reports:
+        same = (
+            r.rank if r.rank is not None else r.hit.file.name,
+            repr(r.work and (r.work.seq, r.work.op, r.work.group)),
+            r.progress is None,
+        )
+        if same not in seen:
+            seen.add(same)
+            kept.append(r)
+    return kept
+
+
+def _timeouts(ws: Workspace, reports: list[Report]) -> Iterator[Evidence]:
+    timeouts = [r for r in reports if r.work]
+    for r in timeouts[:SHOWN_RANKS]:
+        assert r.work
+        yield ws.cite(r.hit.file, r.hit.line, "watchdog.timeout", r.work.op, rank=r.rank)
+    for r in timeouts[:1]:
+        work = r.work
+        assert work
+        for key, value in (("seq", work.seq), ("timeout_ms", work.timeout_ms), ("ran_ms", work.ran_ms)):
+            if value is not None:
+                yield ws.cite(r.hit.file, r.hit.line, f"watchdog.{key}", value, rank=r.rank)
+        if work.op == "BARRIER":
+            yield ws.cite(r.hit.file, r.hit.line, "watchdog.barrier", True, rank=r.rank)
+    first = next((r for r in timeouts if r.work and r.work.seq is not None and r.work.seq <= 2), None)
+    none_done = next((r for r in reports if r.progress and r.progress.completed <= 0), None)
+    if (early := first or none_done) and not any(r.work and (r.work.seq or 0) > 2 for r in timeouts):
+        yield ws.cite(early.hit.file, early.hit.line, "watchdog.first_collective", True, rank=early.rank)
+
+
+def _groups(reports: Iterable[Report]) -> list[list[Report]]:
+    """Reports of the same process group; a message without a group belongs to the unnamed one."""
+    groups: dict[str, list[Report]] = {}
+    for r in reports:
+        name = (r.work.group if r.work else r.progress.group if r.progress else "").split(" PG GUID")[0]
+        groups.setdefault(name, []).append(r)
+    return list(groups.values())
+
+
+def _differences(ws: Workspace, reports: list[Report]) -> Iterator[Evidence]:
+    """The minority value of sequence number, operation or size among ranks of a group, each with its line."""
+    for group in _groups(r for r in reports if r.work and r.rank is not None):
+        for key in ("seq", "op", "size", "shape"):
+            values = {r.rank: _value(r.work, key) for r in group if r.work}
+            counts = Counter(v for v in values.values() if v not in (None, "", (None, None)))
+            if len(counts) < 2:
+                continue
+            for value, _ in counts.most_common()[::-1][:4]:
+                r = next(r for r in group if r.work and _value(r.work, key) == value)
+                ranks = sorted(x.rank for x in group if x.work and x.rank is not None and _value(x.work, key) == value)
+                shown = value[0] if isinstance(value, tuple) else value
+                yield ws.cite(
+                    r.hit.file, r.hit.line, f"watchdog.{key}_differs", f"{shown} on ranks {ranks[:16]}", rank=r.rank
+                )
+
+
+def _value(work: nl.Work, key: str) -> object:
+    if key == "size":
+        return (work.numel_in, work.numel_out) if work.numel_in is not None else None
+    return getattr(work, key)
+
+
+def _who_is_behind(ws: Workspace, reports: list[Report]) -> Iterator[Evidence]:
+    for r in [r for r in reports if r.progress][:SHOWN_RANKS]:
+        assert r.progress
+        done = f"enqueued {r.progress.enqueued}, completed {r.progress.completed}"
+        yield ws.cite(r.hit.file, r.hit.line, "watchdog.progress", done, rank=r.rank)
+    for group in _groups(r for r in reports if r.rank is not None):
+        for number in ("enqueued", "seq"):
+            at = {r.rank: (n, r) for r in group if (n := _position(r, number)) is not None}
+            lowest = min((n for n, _ in at.values()), default=0)
+            behind = [r for n, r in at.values() if n == lowest]
+            if at and len(behind) < len(at) and 2 * len(behind) <= len(at):
+                for r in behind[:8]:
+                    yield ws.cite(r.hit.file, r.hit.line, "watchdog.behind_rank", r.rank, rank=r.rank)
+                break
+
+
+def _position(report: Report, number: str) -> int | None:
+    if number == "enqueued":
+        return report.progress.enqueued if report.progress else None
+    return report.work.seq if report.work else None
+
+
+def _world(found: Anchored) -> tuple[int, Hit] | None:
+    sizes = [(size, hit) for hit in found.of("world") if (size := nl.world_size(hit.text))]
+    return max(sizes, key=lambda x: x[0]) if sizes else None
+
+
+def _roster(ws: Workspace, reports: list[Report], world: tuple[int, Hit] | None) -> Iterator[Evidence]:
+    reporting = sorted({r.rank for r in reports if r.rank is not None})
+    if not reporting:
+        return
+    last = next(r for r in reports if r.rank == reporting[-1])
+    yield ws.cite(last.hit.file, last.hit.line, "watchdog.ranks_reporting", reporting, rank=last.rank)
+    size = max(reporting[-1] + 1, world[0] if world and world[0] <= 1 << 17 else 0)
+    silent = sorted(set(range(size)) - set(reporting))
+    if not silent or (len(reporting) < 2 and not world):
+        return
+    # the world size is stated by its own line where there is one; else the highest reporting rank implies it
+    cited = world[1] if world and size == world[0] else last.hit
+    yield ws.cite(cited.file, cited.line, "watchdog.ranks_silent", silent[:64])
+    if len(silent) == 1:
+        yield ws.cite(cited.file, cited.line, "watchdog.one_silent", silent[0])
+
+
+def _mismatches(ws: Workspace, found: Anchored) -> Iterator[Evidence]:
+    for hit in [h for h in found.of("watchdog") if nl.mismatch_of(h.text)][:8]:
+        mismatch = nl.mismatch_of(hit.text)
+        assert mismatch
+        for kind in mismatch.kinds or ["unknown"]:
+            yield ws.cite(hit.file, hit.line, "watchdog.mismatch", "size" if kind == "shape" else kind, rank=hit.rank)
+            if kind in {"shape", "op"} and len(mismatch.sides) >= 2:
+                sides = " / ".join(f"rank {s.get('rank')}: {s.get(kind)}" for s in mismatch.sides[:4])
+                key = "size" if kind == "shape" else kind
+                yield ws.cite(hit.file, hit.line, f"watchdog.{key}_differs", sides, rank=hit.rank)
+
+
+def _other_lines(ws: Workspace, found: Anchored) -> Iterator[Evidence]:
+    """Lost peers, async errors, barriers, heartbeat and store messages, a few of each."""
+    count: Counter[str] = Counter()
+    for hit in found.of("watchdog"):
+        for key, value in _facts(hit.text):
+            count[key] += 1
+            if count[key] <= 6:
+                yield ws.cite(hit.file, hit.line, f"watchdog.{key}", value, rank=hit.rank)
+                if key == "remote_closed":
+                    yield from _peer(ws, hit, str(value))
+
+
+def _facts(text: str) -> Iterator[tuple[str, str | int | list[int]]]:
+    if m := nl.ASYNC.search(text):
+        yield "async_error", m["error"].strip()[:200]
+    if (peer := nl.closed_peer(text)) is not None:
+        yield ("remote_closed", peer) if peer else ("connection_reset", text.strip()[:160])
+    if m := nl.BARRIER_RANKS.search(text):
+        yield "barrier", f"ranks {m['ranks']} did not pass in {m['ms']} ms"
+        for rank in nl.ranks_in(m["ranks"])[:8]:
+            yield "behind_rank", rank
+    if m := nl.DESYNC.search(text):
+        for rank in nl.ranks_in(m["ranks"])[:8]:
+            yield "behind_rank", rank
+    if m := nl.GLOO_WAIT.search(text):
+        yield "gloo_timeout", f"{m[2]} {m[1]} ms"
+    if (m := nl.CLIENTS.search(text)) and m[1] != m[2]:
+        yield "clients_missing", f"{m[1]} of {m[2]} joined"
+    if nl.HEARTBEAT.search(text):
+        yield "heartbeat", text.strip()[:200]
+
+
+def _peer(ws: Workspace, hit: Hit, peer: str) -> Iterator[Evidence]:
+    """The last line of the log that the named peer left: a peer that just stops is the suspect."""
+    name = peer.split(".")[0].lower()
+    if not name or name.isdigit():
+        return
+    for file in ws.by_role("log", "capture", "other"):
+        if file.name != hit.file.name and name in file.path.name.lower() and (line := last_line(file)):
+            yield ws.cite(file, line, "watchdog.peer_last_line", line.text.strip()[:200])
+            return
+
+
+def _summary(evidence: list[Evidence]) -> str:
+    by_key = {e.key: e for e in evidence}
+    parts = []
+    if e := by_key.get("watchdog.timeout"):
+        parts.append(f"{e.value} timed out")
+    if e := by_key.get("watchdog.ranks_silent"):
+        parts.append(f"ranks {e.value} report nothing")
+    if e := by_key.get("watchdog.behind_rank"):
+        parts.append(f"rank {e.value} is behind")
+    if e := by_key.get("watchdog.mismatch"):
+        parts.append(f"collectives differ in {e.value}")
+    if e := by_key.get("watchdog.remote_closed"):
+        parts.append(f"peer {e.value} closed the connection")
+    return "; ".join(parts) or f"{len(evidence)} line(s) of the process groups"
+
+
+def _told(reports: list[Report], evidence: list[Evidence]) -> str:
+    rows = [f"{e.key} = {e.value}" for e in evidence if not e.key.endswith((".timeout", ".progress"))]
+    for r in reports[:SHOWN_RANKS]:
+        state = r.work or r.progress
+        rows.append(f"{r.hit.file.name}:{r.hit.line.number} rank {r.rank}: {state}")
+    if len(reports) > SHOWN_RANKS:
+        rows.append(f"... {len(reports) - SHOWN_RANKS} more of {len(reports)}")
+    return "\n".join(rows)

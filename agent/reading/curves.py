@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import ParseError
-from .files import Line, RunFile, blocks
+from .files import Line, RunFile, blocks, open_regular
+from .inflate import packing_of, utf16
 from .metric_formats.json_history import read_history
 from .metric_formats.lines import LineReader
 from .metric_formats.tables import SweepRow, Table, read_table
@@ -44,7 +45,7 @@ def _read(ws: Workspace) -> Curves:
     found = Curves()
     for file in ws.files:
         try:
-            tracks, sweep = _read_file(file)
+            tracks, sweep = _read_file(ws, file)
         except ParseError as e:
             found.failed.append((file, str(e)))
             continue
@@ -58,7 +59,7 @@ def _read(ws: Workspace) -> Curves:
     return found
 
 
-def _read_file(file: RunFile) -> tuple[list[Track], list[SweepRow]]:
+def _read_file(ws: Workspace, file: RunFile) -> tuple[list[Track], list[SweepRow]]:
     name = file.path.name.lower().removesuffix(".gz").removesuffix(".zst")
     suffix = "." + name.rpartition(".")[2] if "." in name else ""
     if "tfevents" in name:
@@ -71,7 +72,7 @@ def _read_file(file: RunFile) -> tuple[list[Track], list[SweepRow]]:
     if suffix == ".json":
         return _json(file), []
     if file.role in ("log", "metrics", "data", "other", "capture"):
-        return list(LineReader().read(blocks(file.path)).values()), []
+        return list(LineReader().read(ws.blocks(file)).values()), []
     return [], []
 
 
@@ -89,20 +90,21 @@ def line_at(series: Series, index: int) -> Line:
 def read_line_at(file: RunFile, number: int, offset: int, limit: int = 1 << 14) -> Line:
     """A line by its number and byte offset in the decompressed file; empty when the file has shrunk."""
     at, data = 0, b""
-    if file.path.suffix not in (".gz", ".zst", ".xz", ".bz2"):
-        try:
-            with file.path.open("rb") as stream:
+    try:
+        with open_regular(file.path) as stream:
+            head = stream.read(64)
+            plain = not packing_of(head) and not utf16(head)
+            if plain:
                 stream.seek(offset)
                 data = stream.read(limit)
-        except OSError:
-            data = b""
-    else:
-        for block in blocks(file.path):
+        for block in () if plain else blocks(file.path):
             if at + len(block) > offset:
                 data += block[max(offset - at, 0) :]
                 if len(data) >= limit:
                     break
             at += len(block)
+    except (ParseError, OSError):
+        data = b""
     head, _, _ = data[:limit].partition(b"\n")
     return Line(number, offset, head, len(head) == limit)
 

@@ -1,0 +1,216 @@
+"""All settings of a run: what was asked for in files and commands, what the run printed that it used.
+
+    reading = read_settings(workspace)
+    reading.asked("learning_rate")     -> [Setting, ...] in file order, what somebody set
+    reading.used("gradient_clip_norm") -> [Setting, ...] what the log says
+    reading.value("zero_stage")        -> the one value, used before asked; None when unset or ambiguous
+    setting.place                      -> where a patch would write
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ParseError
+from .files import Line, RunFile
+from .settings_files import CONFIG_CAP, head, sheet_of
+from .settings_leaf import Leaf
+from .settings_map import Spelling, normal, settings_map
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
+
+FILES = 400  # files that are read for settings
+LOG_BUDGET = 2 << 20  # bytes of one log that are looked at
+TOTAL_BUDGET = 48 << 20  # bytes of all files together
+_ONLY_KNOWN = {"note", "table", "assignment", "variable", "dict", "default"}
+_OFTEN_UNKNOWN = ("Config", "Arguments", "Args", "Trainer", "LLM", "Params")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a setting is written, for patches: format, style, dotted key, line, column and width of the value.
+
+    Column and width count characters of the line and are 0 where the value has no place of its own.
+    """
+
+    format: str
+    style: str
+    key: str
+    line: int
+    column: int = 0
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as it stands in one line of one file.
+
+    `name` is canonical, or `other.<key>` for a key the map does not know. `used` tells what the run printed
+    from what was asked for; `default` marks a default in code that nothing overrides.
+    """
+
+    name: str
+    value: Any
+    key: str
+    framework: str
+    file: RunFile
+    line: Line
+    place: Place
+    used: bool = False
+    own: bool = True
+    group: str = ""
+    note: str = ""
+
+    @property
+    def known(self) -> bool:
+        return not self.name.startswith("other.")
+
+    @property
+    def default(self) -> bool:
+        return self.place.style == "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that settings were read from; `asks` where it sets any, rather than only printing some."""
+
+    file: RunFile
+    format: str
+    framework: str
+    asks: bool = True
+
+
+@dataclass(slots=True)
+class Settings:
+    """The reading. `problems` are one line each: `file: line N: what is wrong`."""
+
+    all: list[Setting] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    duplicates: list[tuple[RunFile, str, Line, Line]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def asked(self, name: str, run: str = "") -> list[Setting]:
+        return [s for s in self.all if s.name == name and not s.used and (not run or s.file.run == run)]
+
+    def used(self, name: str, run: str = "") -> list[Setting]:
+        return [s for s in self.all if s.name == name and s.used and (not run or s.file.run == run)]
+
+    def value(self, name: str) -> Any:
+        """What holds for the run: the one value printed, or else the one value asked for."""
+        for found in (self.used(name), self.asked(name)):
+            distinct = {repr(s.value): s.value for s in found if not s.file.good}
+            if distinct:
+                return next(iter(distinct.values())) if len(distinct) == 1 else None
+        return None
+
+    @property
+    def frameworks(self) -> set[str]:
+        return {s.framework for s in self.sources if s.framework}
+
+
+def read_settings(ws: Workspace) -> Settings:
+    """Read every file of the run that can hold settings, once."""
+    return ws.memo("settings", lambda: _read(ws))
+
+
+def _read(ws: Workspace) -> Settings:
+    out, budget = Settings(), TOTAL_BUDGET
+    candidates = sorted(ws.files, key=lambda f: (f.role in ("log", "metrics", "other"), f.name))
+    if len(candidates) > FILES:
+        out.problems.append(f"{len(candidates) - FILES} of {len(candidates)} files were not read for settings")
+    for file in candidates[:FILES]:
+        limit = LOG_BUDGET if file.role in ("log", "metrics", "other", "capture") else CONFIG_CAP
+        try:
+            lines = head(ws.lines(file), min(limit, budget))
+        except (ParseError, OSError, EOFError, ValueError) as e:
+            out.problems.append(f"{file.name}: {e}"[:300])
+            continue
+        budget -= sum(len(line.data) for line in lines)
+        if file.role == "config" and file.size > CONFIG_CAP:
+            out.problems.append(f"{file.name}: over {CONFIG_CAP >> 20} MiB, read in part")
+        _read_file(file, lines, out)
+    out.all = _settled(out.all)
+    return out
+
+
+def _read_file(file: RunFile, lines: list[Line], out: Settings) -> None:
+    answer = sheet_of(file, lines)
+    if answer is None:
+        return
+    form, sheet = answer
+    by_number = {line.number: line for line in lines}
+    framework = ""
+    if sheet.leaves:
+        text = "\n".join(line.text[:400] for line in lines[:4000])
+        framework = settings_map().detect((leaf.key for leaf in sheet.leaves), text)
+        asks = any(not leaf.used and leaf.scope != "env" for leaf in sheet.leaves)
+        out.sources.append(Source(file, form, framework, asks))
+    out.problems += [f"{file.name}: {p}" for p in sheet.problems]
+    for key, first, second in sheet.duplicates[:50]:
+        if first in by_number and second in by_number:
+            out.duplicates.append((file, key, by_number[first], by_number[second]))
+    for leaf in sheet.leaves:
+        if leaf.line in by_number:
+            out.all += _settings(leaf, file, form, framework, by_number[leaf.line])
+
+
+def _settings(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) -> Iterator[Setting]:
+    scope = leaf.scope or framework
+    known = settings_map()
+    value = leaf.value
+    if isinstance(value, float) and not math.isfinite(value):
+        value = str(value)
+    place = Place(form, leaf.style, leaf.key, leaf.line, leaf.column, leaf.width)
+    found = known.resolve(scope, leaf.key)
+    if found and (made := _canonical(found, value)) is not None:
+        name, converted = made
+        base = Setting(name, converted, leaf.key, scope, file, line, place, leaf.used, found[1], leaf.group, leaf.note)
+        yield base
+        for other, implied in known.implies.get(name, {}).get(str(converted).lower(), {}).items():
+            yield Setting(other, implied, leaf.key, scope, file, line, place, leaf.used, found[1], leaf.group, "implied")
+    elif leaf.style not in _ONLY_KNOWN and _worth_keeping(leaf):
+        key = ".".join(normal(p) for p in leaf.key.split("."))[:160]
+        yield Setting(f"other.{key}", value, leaf.key, scope, file, line, place, leaf.used, False, leaf.group, leaf.note)
+
+
+def _canonical(found: tuple[Spelling, bool], value: Any) -> tuple[str, Any] | None:
+    """Name and converted value; None where a key that is only accepted anywhere carries something else."""
+    spelling, own = found
+    kind = settings_map().canonical[spelling.name].type
+    if isinstance(value, str) and (value.endswith("(...)") or (value.startswith("<") and value.endswith(">"))):
+        return None
+    converted = settings_map().convert(spelling, value)
+    if own or converted is None:
+        return spelling.name, converted
+    numeric = isinstance(converted, int | float) and not isinstance(converted, bool)
+    fits = {
+        "int": numeric, "float": numeric, "seconds": numeric, "bool": isinstance(converted, bool),
+        "str": not numeric or spelling.name in ("precision", "quantization"), "list": isinstance(converted, list),
+    }[kind]  # fmt: skip
+    placeholder = isinstance(converted, str) and (converted == "auto" or converted.startswith(("$", "${", "{{")))
+    return (spelling.name, converted) if fits or placeholder else None
+
+
+def _worth_keeping(leaf: Leaf) -> bool:
+    if leaf.style == "keyword":
+        return leaf.note.endswith(_OFTEN_UNKNOWN)
+    return leaf.style != "log" or leaf.used
+
+
+def _settled(found: list[Setting]) -> list[Setting]:
+    """Without what is printed twice the same in one file, and without code defaults that something overrides."""
+    given = {(s.name, s.file.run) for s in found if s.known and not s.default and not s.used}
+    seen: set[tuple[str, str, str, bool, int]] = set()
+    out = []
+    for s in found:
+        if s.default and (s.name, s.file.run) in given:
+            continue
+        identity = (s.name, repr(s.value), s.file.name, s.used, 0 if s.used else s.line.number)
+        if identity not in seen:
+            seen.add(identity)
+            out.append(s)
+    return out

@@ -1,0 +1,182 @@
+"""The settings map: what a framework's key is called canonically, and what type and unit its value has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..errors import KnowledgeError
+from .settings_values import UNSET, as_type
+
+MAP = Path(__file__).resolve().parent.parent.parent / "knowledge" / "settings.yaml"
+# Their short keys (`time`, `n`, `r`) mean something else elsewhere: never accepted in other files.
+_PRIVATE = {"launcher", "slurm", "env", "peft", "tokenizer", "model", "llava"}
+_META = {"type", "also", "default", "absent", "values", "min", "max"}
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """One way to write a canonical setting: the dotted tail of a key, and how its value converts."""
+
+    name: str
+    segments: tuple[str, ...]
+    scale: float = 1.0
+    fixed: Any = UNSET
+    invert: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """A setting as doctor names it."""
+
+    name: str
+    type: str
+    default: dict[str, Any] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    values: dict[str, Any] = field(default_factory=dict)
+    low: float | None = None
+    high: float | None = None
+    spelled: dict[str, tuple[Spelling, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """A framework, whose spellings it inherits, and how one of its files is known."""
+
+    name: str
+    extends: tuple[str, ...] = ()
+    keys: tuple[tuple[str, ...], ...] = ()
+    words: tuple[str, ...] = ()
+
+
+def normal(key: str) -> str:
+    """A key as it is compared: lower case, dashes as underscores, no leading dashes or pluses."""
+    return key.strip().lstrip("-+~").lower().replace("-", "_").replace(" ", "_")
+
+
+class SettingsMap:
+    """All canonical settings and their spellings."""
+
+    def __init__(self, frameworks: list[Framework], canonical: list[Canonical], implies: dict[str, Any]) -> None:
+        self.frameworks = {f.name: f for f in frameworks}
+        self.canonical = {c.name: c for c in canonical}
+        self.implies = implies
+        self._tails: dict[str, dict[str, list[Spelling]]] = {}
+        owners: dict[tuple[str, ...], set[str]] = {}
+        loose: dict[tuple[str, ...], Spelling] = {}
+        for c in canonical:
+            for framework, spellings in c.spelled.items():
+                for s in spellings:
+                    kept_inside = s.segments[0].startswith("=")
+                    clean = Spelling(s.name, (s.segments[0].lstrip("="), *s.segments[1:]), s.scale, s.fixed, s.invert)
+                    self._add(framework, clean)
+                    if framework != "also" and not kept_inside and framework not in _PRIVATE:
+                        owners.setdefault(clean.segments, set()).add(c.name)
+                        loose[clean.segments] = clean
+        settled = {s.segments for found in self._tails.get("also", {}).values() for s in found}
+        for segments, names in owners.items():
+            if len(names) == 1 and segments not in settled:
+                self._add("also", loose[segments])
+
+    def _add(self, framework: str, spelling: Spelling) -> None:
+        table = self._tails.setdefault(framework, {})
+        table.setdefault(spelling.segments[-1], []).append(spelling)
+
+    def resolve(self, framework: str, key: str) -> tuple[Spelling, bool] | None:
+        """The spelling a key has, and whether it is the framework's own (not one accepted anywhere)."""
+        segments = tuple(normal(part) for part in key.split("."))
+        for table in self._lineage(framework):
+            if found := _longest(self._tails.get(table, {}).get(segments[-1], ()), segments):
+                return found, True
+        found = _longest(self._tails["also"].get(segments[-1], ()), segments)
+        return (found, False) if found else None
+
+    def _lineage(self, framework: str) -> list[str]:
+        known = self.frameworks.get(framework)
+        return [framework, *(known.extends if known else ())] if framework else []
+
+    def convert(self, spelling: Spelling, value: Any) -> Any:
+        """A raw value in the canonical type, unit and wording."""
+        c = self.canonical[spelling.name]
+        if spelling.fixed is not UNSET:
+            off = as_type(value, "bool")
+            return False if off is False else spelling.fixed
+        out = as_type(value, c.type)
+        if spelling.invert and isinstance(out, bool):
+            out = not out
+        if spelling.scale != 1.0 and isinstance(out, int | float) and not isinstance(out, bool):
+            out = out * spelling.scale
+        if c.values and isinstance(out, str | bool | int | float):
+            return c.values.get(str(out).lower(), out)
+        return out
+
+    def detect(self, keys: Iterable[str], text: str) -> str:
+        """The framework a file speaks to, or an empty string."""
+        joined = "\n" + "\n".join(f".{normal(k)}." for k in keys) + "\n"
+        for f in self.frameworks.values():
+            if any(all(f".{part}." in joined for part in parts) for parts in f.keys):
+                return f.name
+        return next((f.name for f in self.frameworks.values() if any(w in text for w in f.words)), "")
+
+    def owns(self, framework: str, wanted: Iterable[str]) -> bool:
+        """Whether a framework, or one it extends, is among those named."""
+        return bool(set(self._lineage(framework)) & set(wanted))
+
+    def default(self, name: str, framework: str) -> Any:
+        """The value that applies in a framework when nobody sets it; None when unknown."""
+        defaults = self.canonical[name].default
+        return next((defaults[f] for f in self._lineage(framework) if f in defaults), None)
+
+
+def _longest(candidates: Iterable[Spelling], segments: tuple[str, ...]) -> Spelling | None:
+    fitting = [s for s in candidates if segments[-len(s.segments) :] == s.segments]
+    return max(fitting, key=lambda s: len(s.segments), default=None)
+
+
+@cache
+def settings_map(path: Path = MAP) -> SettingsMap:
+    """The map of `knowledge/settings.yaml`, read once.
+
+    Raises:
+        KnowledgeError: the file is malformed.
+    """
+    data = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    frameworks = [
+        Framework(
+            name, tuple(f.get("extends", ())),
+            tuple(tuple(k.split(",")) for k in f.get("keys", ())), tuple(f.get("words", ())),
+        )
+        for name, f in data["frameworks"].items()
+    ]  # fmt: skip
+    known = {f.name for f in frameworks}
+    canonical = [_canonical(name, entry, known, path) for name, entry in data["settings"].items()]
+    implies = {n: {str(k).lower(): v for k, v in by_value.items()} for n, by_value in data["implies"].items()}
+    return SettingsMap(frameworks, canonical, implies)
+
+
+def _canonical(name: str, entry: dict[str, Any], frameworks: set[str], path: Path) -> Canonical:
+    if unknown := set(entry) - _META - frameworks:
+        raise KnowledgeError(f"{path}:1: {name}: unknown key {sorted(unknown)[0]!r}")
+    spelled = {
+        where: tuple(_spelling(name, s) for s in (entry[where] if isinstance(entry[where], list) else [entry[where]]))
+        for where in entry
+        if where in frameworks or where == "also"
+    }
+    return Canonical(
+        name, entry["type"], entry.get("default", {}), tuple(entry.get("absent", ())),
+        {str(k).lower(): v for k, v in entry.get("values", {}).items()}, entry.get("min"), entry.get("max"), spelled,
+    )  # fmt: skip
+
+
+def _spelling(name: str, spelled: str | dict[str, Any]) -> Spelling:
+    if isinstance(spelled, str):
+        return Spelling(name, tuple(normal(p) for p in spelled.split(".")))
+    return Spelling(
+        name, tuple(normal(p) for p in spelled["key"].split(".")), float(spelled.get("scale", 1)),
+        spelled.get("as", UNSET), bool(spelled.get("invert")),
+    )  # fmt: skip

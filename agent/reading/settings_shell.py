@@ -1,0 +1,220 @@
+"""Settings of launch scripts and command lines: flags, overrides, environment, scheduler headers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from .settings_json import read_json
+from .settings_leaf import Leaf, Sheet
+from .settings_values import parse
+from .settings_yaml import read_yaml
+from .shell_words import Script, Word, expand, read_script
+
+LAUNCHERS = {"torchrun", "deepspeed", "accelerate", "srun", "mpirun", "mpiexec", "horovodrun", "tune", "sbatch", "salloc",
+             "distributed", "ray", "docker", "composer", "lightning", "fabric", "bpprun", "torchpippy"}  # fmt: skip
+_MODULES = ("torch.distributed.launch", "torch.distributed.run", "accelerate.commands.launch", "deepspeed.launcher.runner")
+_WRAPPERS = {"sudo", "nohup", "time", "exec", "env", "nice", "stdbuf", "conda", "uv", "poetry", "run", "command", "set", "-x"}
+_SHORT = {"srun": {"-N": "nodes", "-n": "ntasks", "-c": "cpus_per_task", "-p": "partition"},
+          "salloc": {"-N": "nodes", "-n": "ntasks"}, "mpirun": {"-np": "num_processes", "-n": "num_processes"},
+          "mpiexec": {"-np": "num_processes", "-n": "num_processes"}, "horovodrun": {"-np": "num_processes"}}  # fmt: skip
+_SBATCH = re.compile(r"^#(?:SBATCH|FLUX:|BSUB|PBS)\s+(-{1,2}[\w-]+)(?:[= ]\s*(\S.*))?$")
+_ASSIGN = re.compile(r"([A-Za-z_]\w{0,80})\+?=(.*)\Z", re.DOTALL)
+_OVERRIDE = re.compile(r"[+~]{0,2}([A-Za-z_][\w./@-]{0,200})=(.*)\Z", re.DOTALL)
+_FLAG = re.compile(r"(--?[A-Za-z][\w.\-/]{0,120}?)(?:=(.*))?\Z", re.DOTALL)
+_SWITCHES = {"--standalone", "--use_fsdp", "--multi_gpu", "--no_python", "--module", "-m", "--use_deepspeed", "--use-env"}
+_PROMPT = re.compile(r"^(?:\+{1,4}|\$|>|%|#)\s+(?=\S)")
+
+
+def read_shell(text: str, first_line: int = 1) -> Sheet:
+    """Leaves of a shell script."""
+    sheet = Sheet()
+    for number, row in enumerate(text.split("\n"), first_line):
+        if row.startswith("#") and (m := _SBATCH.match(row)):
+            short = {"-N": "nodes", "-n": "ntasks", "-c": "cpus_per_task", "-t": "time"}.get(m[1], m[1])
+            value = (m[2] or "true").split(" #")[0].strip()
+            sheet.add(Leaf(short.lstrip("-"), parse(value), number, "header", "slurm"))
+    script = read_script(text, first_line)
+    known = _variables(script)
+    for name, words in script.arrays.items():
+        sheet_add(sheet, _flags(words, known, "", name))
+    for number, command in enumerate(script.commands):
+        sheet_add(sheet, _command(command, known, str(number)))
+    for target, body, line in script.heredocs:
+        _embedded(target, body, line, sheet)
+    return sheet
+
+
+def read_command(line_text: str, line: int) -> Sheet:
+    """Leaves of one command as a log echoes it (`+ torchrun ...`, `$ python ...`)."""
+    return read_shell(_PROMPT.sub("", line_text), line)
+
+
+def sheet_add(sheet: Sheet, leaves: Iterator[Leaf]) -> None:
+    for leaf in leaves:
+        sheet.add(leaf)
+
+
+def _variables(script: Script) -> dict[str, str]:
+    known: dict[str, str] = {}
+    for command in script.commands:
+        for word in command:
+            if m := _ASSIGN.match(word.text):
+                known.setdefault(m[1], expand(m[2], known)[:4000])
+            elif word.text not in ("export", "declare", "local", "readonly", "-x", "-r", "-g"):
+                break
+    return known
+
+
+def _command(words: list[Word], known: dict[str, str], group: str) -> Iterator[Leaf]:
+    index, exported = 0, False
+    while index < len(words):
+        word = words[index]
+        if m := _ASSIGN.match(word.text):
+            yield from _assignment(m[1], m[2], word, known, exported or _is_prefix(words, index), group)
+        elif word.text in ("export", "declare", "local", "readonly"):
+            exported = word.text == "export"
+        elif word.text not in _WRAPPERS:
+            break
+        index += 1
+    if index < len(words):
+        yield from _program(words[index:], known, group)
+
+
+def _scalar(text: str) -> Any:
+    """A value of a command line, where `none` is a word like another."""
+    value = parse(text)
+    return text if value is None else value
+
+
+def _is_prefix(words: list[Word], index: int) -> bool:
+    """An assignment before a command is for its environment."""
+    return index + 1 < len(words) and any(not _ASSIGN.match(w.text) for w in words[index + 1 :])
+
+
+def _assignment(name: str, raw: str, word: Word, known: dict[str, str], environment: bool, group: str) -> Iterator[Leaf]:
+    value = expand(raw, known)
+    if re.search(r"(?:^|\s)--[A-Za-z]", value) and re.search(r"\s", value):
+        inner = read_script(raw, word.line)
+        for command in inner.commands:
+            yield from _flags(command, known, "", name)
+        return
+    if value.lstrip().startswith("{"):
+        yield from _json_flag(name, value, word.line, group)
+        return
+    style = "environment" if environment or name.isupper() else "variable"
+    yield Leaf(name, parse(value), word.line, style, "env" if style == "environment" else "", group)
+
+
+def _program(words: list[Word], known: dict[str, str], group: str) -> Iterator[Leaf]:
+    name = words[0].text.rsplit("/", 1)[-1]
+    for i, word in enumerate(words):
+        if word.text == "--" and i + 1 < len(words):
+            yield from _flags(words[1:i], known, "launcher" if name in LAUNCHERS else "", group)
+            yield from _command(words[i + 1 :], known, group)
+            return
+    if name in ("bash", "sh", "echo", "cat") and len(words) > 2 and words[1].text in ("-c", "-lc"):
+        for command in read_script(expand(words[2].text, known), words[2].line).commands:
+            yield from _command(command, known, group)
+        return
+    start = _script_index(words)
+    launches = name in LAUNCHERS or any(w.text in _MODULES for w in words[: start + 1])
+    if start and name.startswith("python") and words[start].text in _MODULES:
+        start = _script_index(words, start + 1)
+    if start:
+        short = _SHORT.get(name, {})
+        head = [Word("--" + short[w.text], w.line, w.start) if w.text in short else w for w in words[1:start]]
+        yield from _flags(head, known, "launcher" if launches else "", group)
+        if words[start].text.rsplit("/", 1)[-1] in LAUNCHERS or words[start].text.startswith("python"):
+            yield from _program(words[start:], known, group)
+            return
+        yield Leaf("script", words[start].text[:300], words[start].line, "program", "launcher", group)
+    yield from _flags(words[start + 1 :], known, "", group)
+
+
+def _script_index(words: list[Word], begin: int = 1) -> int:
+    """Where the program starts that the launcher launches; 0 when there is no such word."""
+    for i in range(begin, len(words)):
+        text = words[i].text
+        if text == "-m" and i + 1 < len(words):
+            return i + 1
+        if text.endswith((".py", ".sh")) and not text.startswith("-") and "=" not in text:
+            return i
+        if i > 0 and text.rsplit("/", 1)[-1] in LAUNCHERS | {"python", "python3"} and not words[i - 1].text.startswith("--"):
+            return i
+    return 0
+
+
+def _flags(words: list[Word], known: dict[str, str], scope: str, group: str) -> Iterator[Leaf]:
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        text = expand(word.text, known)
+        m = _FLAG.match(text)
+        if not m or re.match(r"-\d", text):
+            if (o := _OVERRIDE.match(text)) and "://" not in text:
+                yield Leaf(o[1], _scalar(o[2]), word.line, "override", scope, group)
+            continue
+        values: list[Word] = []
+        if m[2] is None and m[1] not in _SWITCHES:
+            while index < len(words) and _is_value(words[index], known) and len(values) < 64:
+                values.append(words[index])
+                index += 1
+        yield from _flag(m, values, word, known, scope, group)
+
+
+def _is_value(word: Word, known: dict[str, str]) -> bool:
+    text = expand(word.text, known)
+    if word.quoted:
+        return not text.startswith("--")
+    if re.match(r"\$\{\w+\[[@*]\]\}\Z|--\Z", text):
+        return False
+    return not re.match(r"-{1,2}[A-Za-z]", text) and not (_OVERRIDE.match(text) and "/" not in text and "," not in text)
+
+
+def _flag(
+    m: re.Match[str], values: list[Word], word: Word, known: dict[str, str], scope: str, group: str
+) -> Iterator[Leaf]:
+    """A switch, a flag with its value, or a flag with several."""
+    key = m[1].lstrip("-")
+    if m[2] is not None:
+        raw, line = m[2], word.line
+    elif not values:
+        if key != "m":
+            yield Leaf(key, True, word.line, "flag", scope, group)
+        return
+    else:
+        raw, line = expand(values[0].text, known), word.line
+    if raw.lstrip().startswith("{"):
+        yield from _json_flag(key, raw, line, group)
+        return
+    if len(values) > 1 and not values[1].text.endswith(".py"):
+        yield Leaf(key, [_scalar(expand(v.text, known)) for v in values], line, "flag", scope, group)
+        return
+    yield Leaf(key, _scalar(raw), line, "flag", scope, group)
+
+
+def _json_flag(key: str, raw: str, line: int, group: str) -> Iterator[Leaf]:
+    """JSON given to a flag; what it holds under env_vars is environment."""
+    for leaf in read_json(raw, "flag", line).leaves:
+        head, _, tail = leaf.key.partition(".")
+        if head in ("env_vars", "env") and tail:
+            yield Leaf(tail, leaf.value, leaf.line, "environment", "env", group)
+        else:
+            yield Leaf(f"{key}.{leaf.key}", leaf.value, leaf.line, "flag", "", group)
+
+
+def _embedded(target: str, body: str, line: int, sheet: Sheet) -> None:
+    """A here-document: JSON, YAML, or a script."""
+    if body.lstrip().startswith("{"):
+        inner = read_json(body, "json", line)
+    elif re.search(r"\.ya?ml\b", target):
+        inner = read_yaml(body)
+        inner.leaves = [Leaf(leaf.key, leaf.value, leaf.line + line - 1, "yaml") for leaf in inner.leaves]
+    elif re.search(r"^\s*(?:export |#SBATCH|[\w./-]+ .*--\w)", body, re.MULTILINE) and "import " not in body:
+        inner = read_shell(body, line)
+    else:
+        return
+    sheet_add(sheet, iter(inner.leaves))

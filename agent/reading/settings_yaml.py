@@ -1,0 +1,155 @@
+"""Settings of a YAML file, by parser events: lines are exact, nesting and aliases are bounded, nothing is built."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from .settings_leaf import DEPTH, LEAVES, Leaf, Lines, Sheet
+from .settings_values import LIST_CAP, parse
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+EVENTS = 400_000
+_PAIR = re.compile(r"^[ \t]*(?:- )?([A-Za-z_][\w.\-/]{0,80}):[ \t]+([^\s#{\[][^#\n]{0,400})")
+
+
+@dataclass(slots=True)
+class _Frame:
+    """An open mapping or sequence."""
+
+    mapping: bool
+    path: tuple[str, ...]
+    line: int
+    key: str | None = None
+    index: int = 0
+    seen: dict[str, int] = field(default_factory=dict)
+    items: list[Any] = field(default_factory=list)
+    anchor: str | None = None
+    first_leaf: int = 0
+
+
+class _Walk:
+    """The state of one pass over the events of a document."""
+
+    def __init__(self, text: str, sheet: Sheet) -> None:
+        self.sheet, self.lines = sheet, Lines(text)
+        self.stack: list[_Frame] = []
+        self.anchors: dict[str, tuple[tuple[str, ...], list[Leaf]] | Any] = {}
+
+    def event(self, e: Any) -> None:
+        if isinstance(e, yaml.ScalarEvent):
+            self._scalar(e)
+        elif isinstance(e, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            self._open(e)
+        elif isinstance(e, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            self._close()
+        elif isinstance(e, yaml.AliasEvent):
+            self._alias(e)
+
+    def _here(self) -> tuple[str, ...]:
+        """Path of the value that comes now; moves the parent on."""
+        if not self.stack:
+            return ()
+        top = self.stack[-1]
+        if top.mapping:
+            path = (*top.path, top.key or "")
+            top.key = None
+            return path
+        top.index += 1
+        return (*top.path, str(top.index - 1))
+
+    def _open(self, e: Any) -> None:
+        if len(self.stack) >= DEPTH:
+            raise yaml.YAMLError(f"nested deeper than {DEPTH}")
+        line = self.lines.at(e.start_mark.index)
+        if self.stack and self.stack[-1].mapping and self.stack[-1].key is None:
+            self.stack[-1].key = "?"  # a collection as a key: its value follows, nameless
+            path = ("?",)
+            self.stack.append(_Frame(isinstance(e, yaml.MappingStartEvent), path, line, key=None))
+            return
+        parent_line = line
+        if self.stack and self.stack[-1].mapping and self.stack[-1].key is not None:
+            parent_line = self.stack[-1].seen.get(self.stack[-1].key, line)
+        path = self._here()
+        self.stack.append(
+            _Frame(isinstance(e, yaml.MappingStartEvent), path, parent_line, anchor=e.anchor, first_leaf=len(self.sheet.leaves))
+        )
+
+    def _close(self) -> None:
+        frame = self.stack.pop()
+        if not frame.mapping and frame.items and len(frame.items) == frame.index:
+            self.sheet.add(Leaf(".".join(frame.path), frame.items[:LIST_CAP], frame.line, "yaml"))
+        if frame.anchor:
+            self.anchors[frame.anchor] = (frame.path, self.sheet.leaves[frame.first_leaf : frame.first_leaf + LEAVES])
+
+    def _scalar(self, e: Any) -> None:
+        line = self.lines.at(e.start_mark.index)
+        top = self.stack[-1] if self.stack else None
+        if top and top.mapping and top.key is None:
+            if e.value in top.seen and e.value != "<<":
+                self.sheet.duplicates.append((".".join((*top.path, e.value[:80])), top.seen[e.value], line))
+            top.key = e.value[:120]
+            top.seen[top.key] = line
+            return
+        value = parse(e.value, quoted=e.style in ("'", '"', "|", ">"))
+        if e.anchor:
+            self.anchors[e.anchor] = value
+        if top and not top.mapping:
+            top.items.append(value)
+            top.index += 1
+            return
+        start, end = e.start_mark.index, e.end_mark.index
+        self._emit(self._here(), value, line, self.lines.column(start), end - start, "quoted" if e.style in ("'", '"') else "")
+
+    def _alias(self, e: Any) -> None:
+        line = self.lines.at(e.start_mark.index)
+        merge = bool(self.stack and self.stack[-1].mapping and self.stack[-1].key == "<<")
+        path = self._here()
+        target = self.anchors.get(e.anchor)
+        if not isinstance(target, tuple):
+            self._emit(path, target, line, 0, 0, "alias")
+            return
+        base, leaves = target
+        prefix = path[:-1] if merge else path
+        for leaf in leaves:
+            if self.sheet.full:
+                return
+            tail = leaf.key.split(".")[len(base) :]
+            self._emit((*prefix, *tail), leaf.value, leaf.line, leaf.column, leaf.width, "alias")
+
+    def _emit(self, path: tuple[str, ...], value: Any, line: int, column: int, width: int, note: str) -> None:
+        if path:
+            self.sheet.add(Leaf(".".join(path), value, line, "yaml", column=column, width=width, note=note))
+
+
+def read_yaml(text: str) -> Sheet:
+    """Leaves of all documents of a YAML text; after a syntax error, of the plain `key: value` lines below it."""
+    sheet = Sheet()
+    if max(text.count("["), text.count("{")) > 20_000:
+        sheet.problems.append("more than 20000 opening brackets, not read")
+        return sheet
+    walk = _Walk(text, sheet)
+    try:
+        for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+            if number > EVENTS or sheet.full:
+                sheet.problems.append("too large, read in part")
+                break
+            if isinstance(event, yaml.DocumentStartEvent):
+                walk.stack.clear()
+            walk.event(event)
+    except (yaml.YAMLError, ValueError, RecursionError) as e:
+        mark = getattr(e, "problem_mark", None)
+        line = walk.lines.at(mark.index) if mark else 1
+        sheet.problems.append(f"line {line}: {getattr(e, 'problem', None) or e}"[:200])
+        _rest(text, line, sheet)
+    return sheet
+
+
+def _rest(text: str, start: int, sheet: Sheet) -> None:
+    """Plain pairs from the line of a syntax error on; what was read above it stays."""
+    for number, line in enumerate(text.split("\n")[:20_000], 1):
+        if number >= start and (m := _PAIR.match(line)):
+            sheet.add(Leaf(m[1], parse(m[2].strip().strip("'\"")), number, "yaml"))

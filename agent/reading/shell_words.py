@@ -1,0 +1,123 @@
+"""Words of a shell script with the lines they stand on. Nothing is run; what only a shell could know stays as written."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from .settings_leaf import Lines
+
+WORDS = 60_000
+_BITS = re.compile(
+    r"(?P<join>\\\r?\n)|(?P<comment>\#[^\n]*)|(?P<break>\n|;;?|&&|\|\|?|(?<![<>&])&(?![>&]))"
+    r"|(?P<heredoc><<-?[ \t]*['\"]?(?P<tag>[A-Za-z_]\w*)['\"]?)|(?P<redirect>\d*(?:&>>?|>>?&?|<&?)[ \t]*)"
+    r"|(?P<space>[ \t\r]+)|(?P<open>\()|(?P<close>\))"
+    r"|(?P<word>(?:'[^']*'|\"(?:[^\"\\]|\\.)*\"|\$\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|`[^`\n]*`|\$\{[^{}\n]*\}|\\.|[^\s;&|<>()'\"\\`$]+|[$'\"\\`])+)",
+    re.DOTALL,
+)
+_VARIABLE = re.compile(r"\$(?:\{(\w+|\w+\[[@*]\])(?::?[-=]([^}]*))?\}|(\w+))")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word: text without its quotes, line from 1, and position of its first character in the script."""
+
+    text: str
+    line: int
+    start: int
+    quoted: bool = False
+
+
+@dataclass(slots=True)
+class Script:
+    """Commands and arrays as lists of words, here-documents as (target, text, first line), plain assignments."""
+
+    commands: list[list[Word]] = field(default_factory=list)
+    heredocs: list[tuple[str, str, int]] = field(default_factory=list)
+    arrays: dict[str, list[Word]] = field(default_factory=dict)
+
+
+def read_script(text: str, first_line: int = 1) -> Script:
+    """Split a script into words. Never fails: what cannot be understood is passed over."""
+    script, lines = Script(), Lines(text)
+    command: list[Word] = []
+    waiting: list[str] = []
+    array, target = "", False
+    position = count = 0
+    while position < len(text) and count < WORDS:
+        m = _BITS.match(text, position)
+        if not m:
+            position += 1
+            continue
+        count += 1
+        line, position = lines.at(m.start()) + first_line - 1, m.end()
+        kind = m.lastgroup if m.lastgroup != "tag" else "heredoc"
+        if kind == "comment" and m.start() and text[m.start() - 1] not in " \t\n;(":
+            kind = "word"
+        if kind == "word" and not target:
+            command.append(Word(unquote(m[0]), line, m.start(), m[0][:1] in "'\""))
+        elif kind == "heredoc":
+            waiting.append(m["tag"])
+        elif kind == "open" and command and command[-1].text.endswith("=") and not array:
+            array, command = command[-1].text.rstrip("=+").split()[-1], [*command[:-1]]
+            script.commands.append(command)
+            command = []
+        elif kind == "close" and array:
+            script.arrays[array] = command
+            command, array = [], ""
+        elif kind == "break" and not (array and m[0] == "\n"):
+            position = _end_command(text, m, script, command, waiting, lines, first_line)
+            command = []
+        if kind not in ("space", "join"):
+            target = kind == "redirect"
+    script.commands.append(command)
+    if array:
+        script.arrays[array] = command
+    script.commands = [c for c in script.commands if c]
+    return script
+
+
+def _end_command(
+    text: str, m: re.Match[str], script: Script, command: list[Word], waiting: list[str], lines: Lines, first: int
+) -> int:
+    """File a command; at a newline, take the here-documents that it announced. Returns where to go on."""
+    script.commands.append(command)
+    position = m.end()
+    if m[0] != "\n":
+        return position
+    while waiting:
+        end = re.compile(r"^[ \t]*" + re.escape(waiting.pop(0)) + r"[ \t]*$", re.MULTILINE).search(text, position)
+        stop = end.start() if end else len(text)
+        name = text[text.rfind("\n", 0, m.start()) + 1 : m.start()]
+        script.heredocs.append((name, text[position:stop], lines.at(position) + first - 1))
+        position = end.end() if end else len(text)
+    return position
+
+
+def unquote(raw: str) -> str:
+    """A word without its quotes; escapes inside double quotes are resolved."""
+    if not any(c in raw for c in "'\"\\"):
+        return raw
+    out: list[str] = []
+    for part in re.finditer(r"'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|\\\r?\n|\\(.)|([^'\"\\]+)|.", raw, re.DOTALL):
+        single, double, escaped, bare = part.groups()
+        if single is not None:
+            out.append(single)
+        elif double is not None:
+            out.append(re.sub(r"\\\r?\n", lambda m: " " * (len(m[0]) - 1) + "\n", re.sub(r'\\(["\\$`])', r"\1", double)))
+        else:
+            out.append(escaped or bare or "")
+    return "".join(out)
+
+
+def expand(text: str, known: dict[str, str], depth: int = 0) -> str:
+    """`$NAME`, `${NAME}` and `${NAME:-default}` replaced where the script itself says what they are."""
+    if "$" not in text or depth > 5 or len(text) > 4000:
+        return text
+
+    def value(m: re.Match[str]) -> str:
+        found = known.get(m[1] or m[3])
+        return found if found is not None else (m[2] if m[2] is not None else m[0])
+
+    out = _VARIABLE.sub(value, text)
+    return expand(out, known, depth + 1) if out != text and len(out) <= 4000 else out[:4000]

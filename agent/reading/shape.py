@@ -103,7 +103,7 @@ def spikes(values: Array, *, sigmas: float = 8.0, ratio: float = 1.5, window: in
     before = rolling_median(values, window)
     residual = np.abs(values - before)
     spread = 1.4826 * rolling_median(np.nan_to_num(residual), window)
-    floor = np.maximum(0.02 * np.abs(before), 1e-12)
+    floor = np.maximum(0.02 * np.abs(before), max(0.7 * noise(values), 1e-12))
     with np.errstate(invalid="ignore"):
         high = values - before > sigmas * np.maximum(spread, floor)
         high &= values > ratio * np.abs(before)

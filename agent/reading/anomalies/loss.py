@@ -113,11 +113,12 @@ def is_flat(curve: Curve) -> bool:
         return False
     if len(values) < 8:
         return float(values.max() - values.min()) < 0.005 * middle
+    allowed = 0.005 if len(values) < 16 else 0.02
     net, sigmas = change(values)
     spread = mad(values) / middle
     half = values[len(values) // 2 :]
     late = float(np.median(half)) - float(np.median(values[:3]))
-    return abs(net) < 0.02 * middle and spread < 0.02 and abs(late) < 0.03 * middle and (abs(sigmas) < 4 or abs(net) < 0.005 * middle)
+    return abs(net) < 0.02 * middle and spread < allowed and abs(late) < 0.03 * middle and (abs(sigmas) < 4 or abs(net) < 0.005 * middle)
 
 
 def _stuck(curve: Curve, settings: Sequence[PlainSetting]) -> Iterator[Finding]:
@@ -133,6 +134,8 @@ def _stuck(curve: Curve, settings: Sequence[PlainSetting]) -> Iterator[Finding]:
     tolerance = max(0.0015 * value, min(0.01 * value, 4 * mad(half) / math.sqrt(len(half))))
     own = sorted(settings, key=lambda s: s.file.variant != curve.series.variant)
     for number, setting in _candidates(own):
+        if setting is None and mad(curve.values) > 0.003 * value:
+            return  # too loose to name a number that no setting mentions
         if number > 1 and abs(value - math.log(number)) <= tolerance:
             yield curve.at("loss.equals_ln", plain(number), at)
             if setting is not None:

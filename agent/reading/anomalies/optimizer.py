@@ -11,7 +11,7 @@ from ..shape import level, longest_run, rolling_mean, rolling_median, runs, spik
 from .finding import Curve, Finding, Group, plain
 from .progress import decreasing
 
-_ALARMING_GSS = 10.0  # 50 and more is critical; below ten is ordinary
+_ALARMING_GSS = 15.0  # 50 and more is critical; heavy-tailed but healthy gradients reach ten
 
 
 def optimizer_findings(group: Group) -> Iterator[Finding]:
@@ -76,11 +76,13 @@ def _gradient_spikes(curve: Curve) -> Iterator[Finding]:
     if score[top] >= _ALARMING_GSS:
         yield curve.at("loss.gss", plain(round(float(score[top]), 2)), top)
     high = spikes(values, sigmas=12.0, ratio=5.0)
-    if high.any():
-        first = runs(high)[0][0]
-        before = rolling_median(values, 25)[first]
+    before = rolling_median(values, 25)
+    # One high step among ordinary ones must stand out more than a stretch of them.
+    lasting = [(a, b) for a, b in runs(high) if b - a >= 2 or values[a] > 15 * before[a]]
+    if lasting:
+        first = lasting[0][0]
         yield curve.at("grad_norm.spike_step", plain(curve.steps[first]), first)
-        yield curve.at("grad_norm.spike_ratio", plain(round(float(values[first] / before), 2)), first)
+        yield curve.at("grad_norm.spike_ratio", plain(round(float(values[first] / before[first]), 2)), first)
 
 
 def _learning_rate(group: Group) -> Iterator[Finding]:

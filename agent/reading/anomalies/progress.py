@@ -56,7 +56,8 @@ def divergence(curve: Curve) -> int | None:
         return None
     jitter = max(noise(curve.fair), 0.005 * float(level[best]))
     floor = float(level[best])
-    if end < 1.3 * floor or end - floor < max(2 * jitter, 12 * jitter / np.sqrt(window)):
+    short = len(values) < 12
+    if end < (1.5 if short else 1.3) * floor or end - floor < max((4 if short else 3) * jitter, 12 * jitter / np.sqrt(window)):
         return None
     above = values > floor + max(3 * jitter / np.sqrt(window), 0.1 * floor)
     if not above[-ends:].all():
@@ -99,7 +100,7 @@ def _validation(held: Curve, train: Curve | None) -> Iterator[Finding]:
         return
     last = len(held) - 1
     if train is not None and len(train):
-        near = int(np.argmin(np.abs(train.series.offsets[train.index] - series.offsets[held.index[last]])))
+        near = _nearest(train, held, last)
         around = float(np.median(train.values[max(0, near - 4) : near + 5]))
         if around > 0 and held.values[last] > 0:
             ratio = float(held.values[last]) / around
@@ -107,6 +108,14 @@ def _validation(held: Curve, train: Curve | None) -> Iterator[Finding]:
             if ratio < 0.7:
                 yield held.at("eval.below_train", plain(round(ratio, 4)), last)
     yield from _worsening(held, train)
+
+
+def _nearest(train: Curve, held: Curve, position: int) -> int:
+    """Position of the training point logged nearest to a validation point: by step, else by place in the file."""
+    same = train.series.stepped and held.series.stepped and train.series.file.name != held.series.file.name
+    if same or (train.series.stepped and held.series.stepped and train.steps[-1] >= held.steps[position] >= train.steps[0]):
+        return int(np.argmin(np.abs(train.steps - held.steps[position])))
+    return int(np.argmin(np.abs(train.series.offsets[train.index] - held.series.offsets[held.index[position]])))
 
 
 def _worsening(held: Curve, train: Curve | None) -> Iterator[Finding]:
@@ -120,7 +129,7 @@ def _worsening(held: Curve, train: Curve | None) -> Iterator[Finding]:
         return
     jitter = noise(values[: best + 1]) if best >= 3 else noise(values)
     rising = values[best:]
-    if end < 1.05 * low or end - low < 3 * jitter or len(rising) < 3 or float(np.median(rising[-2:])) < 1.04 * low:
+    if end < 1.07 * low or end - low < 4 * jitter or len(rising) < 3 or float(np.median(rising[-2:])) < 1.05 * low:
         return
     yield held.at("eval.best_step", plain(held.steps[best]), best)
     yield held.at("eval.worsened", plain(round(end / low, 4)), len(values) - 1)

@@ -30,6 +30,12 @@ def trend(curve: Curve) -> str:
     return "flat"
 
 
+def is_still(curve: Curve) -> bool:
+    """Whether a curve stayed where it was: enough points, no net change to speak of."""
+    net, sigmas = change(curve.fair)
+    return len(curve) >= 10 and abs(sigmas) < 2.5 and abs(net) < 0.1 * max(abs(float(np.median(curve.fair))), 1e-9)
+
+
 def _reward(group: Group) -> Iterator[Finding]:
     reward = group.curve("reward", "success")
     if reward is not None and len(reward) >= 3 and (group.rl or reward.series.metric == "reward"):
@@ -40,7 +46,9 @@ def _reward(group: Group) -> Iterator[Finding]:
             if collapsed is not None:
                 yield reward.at("reward.collapsed", plain(reward.steps[collapsed]), collapsed)
                 yield reward.at("reward.best", plain(reward.values[int(np.argmax(reward.values))]), int(np.argmax(reward.values)))
-            yield reward.at(f"reward.{trend(reward)}", True, last)
+            course = trend(reward)
+            if course != "flat" or is_still(reward):
+                yield reward.at(f"reward.{course}", True, last)
     std, frac = group.curve("reward_std"), group.curve("zero_std_fraction")
     if std is not None and len(std) >= 3 and float((std.values == 0).mean()) > 0.8:
         yield std.at("reward.std_zero", True, int(np.flatnonzero(std.values == 0)[0]))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..shape import change, mad, noise, slope, smooth
+from ..shape import change, noise, runs, slope, smooth
 from .finding import Curve, Finding, Group, plain
 
 
@@ -40,20 +40,17 @@ def sustained_fall(values: np.ndarray) -> tuple[int, float] | None:
     window = max(5, len(values) // 50) | 1
     level = smooth(values, window)
     edge = max(4, window // 2)
-    best, where = 0.7, None
-    totals = np.arange(edge, len(values) - edge)
-    for at in totals[:: max(1, len(totals) // 400)]:
+    best, fast = 0.7, 0.0
+    for at in np.unique(np.linspace(edge, len(values) - edge, 60).astype(int)):
         before, after = float(np.median(level[:at])), float(np.median(level[at:]))
-        if before > 0 and after / before < best and level[at:].max() < 0.85 * before:
-            best, where = after / before, int(at)
-    if where is None:
+        if before > 0 and after / before < best:
+            best, fast = after / before, before
+    if not fast or fast - best * fast < 4 * max(noise(values), 0.01 * fast):
         return None
-    before = float(np.median(level[:where]))
-    spread = max(mad(values[:where]), 0.01 * before)
-    if before - best * before < 4 * spread:
+    slow = runs(level < 0.5 * (1 + best) * fast)[-1]
+    if slow[1] < len(values) or slow[1] - slow[0] < edge or slow[0] < 3:
         return None
-    near = np.flatnonzero(values[max(where - window, 0) : where + window + 1] < 0.8 * before)
-    return (max(where - window, 0) + int(near[0]) if len(near) else where), best
+    return slow[0], best
 
 
 def _step_time(group: Group) -> Iterator[Finding]:

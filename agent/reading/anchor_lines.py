@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ..errors import ParseError
-from .anchor_words import WORDS
+from .capture_tables import anchor_words
 from .files import LINE_LIMIT, Line, RunFile, blocks, open_regular
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _lines_with_hits(
 @cache
 def _scanner() -> Callable[[bytes], list[tuple[int, str]]]:
     """A function from a block to `(end of match, topic)` pairs, in no order."""
-    words = [(topic, word) for topic, group in WORDS.items() for word in group]
+    words = [(topic, word) for topic, group in anchor_words().items() for word in group]
     try:
         import hyperscan
     except ImportError:

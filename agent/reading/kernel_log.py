@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import yaml
+
+from ..playbook import KNOWLEDGE
 
 XID = re.compile(r"Xid\s?\((?P<pci>(?:PCI:)?[0-9a-fA-F:.]+)\)[^\n]{0,20}?: (?P<code>\d{1,3})\b(?P<rest>.*)")
 SXID = re.compile(r"SXid\s?\((?P<pci>(?:PCI:)?[0-9a-fA-F:.]+)\)[^\n]{0,20}?: (?P<code>\d{4,6})\b")
@@ -32,7 +33,7 @@ class Xid:
 @cache
 def catalogue() -> dict[int, dict[str, Any]]:
     """Entry by code: name, action (a sentence), bucket, investigate, blame, consequence, cause."""
-    text = resources.files("traindoctor.knowledge").joinpath("xid.yaml").read_text()
+    text = (KNOWLEDGE / "xid.yaml").read_text(encoding="utf-8")
     data = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     entries = dict(data["codes"])
     for span in data["ranges"]:

@@ -10,55 +10,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from .capture_tables import patterns
+
 UNITS = {"": 1, "b": 1, "bytes": 1, "byte": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 SIZE = r"(\d[\d,]*(?:\.\d+)?)\s?([KMGTkmgt]?i?[Bb](?:ytes?)?)\b"
 
-# (kind, pattern): the first that matches names the memory that ran out
-KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern, re.IGNORECASE))
-    for kind, pattern in (
-        (
-            "host",
-            r"OutOfMemoryError: (?:Task|Actor)\b.{0,60}(?:killed|low on memory)|killed due to memory pressure",
-        ),
-        ("host", r"killed due to the node running low on memory"),
-        (
-            "host",
-            r"invoked oom-killer|\boom-kill:|out of memory: kill(?:ed)? process|memory cgroup out of memory",
-        ),
-        (
-            "host",
-            r"detected \d+ oom[_-]kill event|\bOOMKilled\b|task[s]? [\d,-]+: Out Of Memory|\bOUT_OF_MEMORY\b(?!_)",
-        ),
-        ("host", r"exceeded memory limit|\bkilled process \d+.{0,80}anon-rss"),
-        (
-            "shm",
-            r"unexpected bus error encountered in worker|insufficient shared memory|killed by signal: bus error",
-        ),
-        ("shm", r"error while creating shared memory segment|unable to (?:write to|mmap).{0,60}</torch_"),
-        (
-            "shm",
-            r"no space left on device.{0,40}/dev/shm|/dev/shm.{0,80}no space left|shared memory.{0,60}no space left",
-        ),
-        ("cpu", r"DefaultCPUAllocator.{0,40}(?:can't allocate|not enough) memory|std::bad_alloc"),
-        ("cpu", r"_?ArrayMemoryError\b|unable to allocate \S+ \S?i?B for an array|(?:^|[\s.:])MemoryError\b"),
-        ("cpu", r"Errno 12\] Cannot allocate memory|Cannot allocate memory \(12\)|os error 12\b"),
-        (
-            "hip",
-            r"\bHIP out of memory|hipErrorOutOfMemory|HIP error: out of memory|HIPBLAS_STATUS_ALLOC_FAILED",
-        ),
-        (
-            "cuda",
-            r"(?:CUDA|XPU|MPS backend|NPU) out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
-        ),
-        ("cuda", r"cuda (?:runtime )?error.{0,12}: out of memory|cuda failure\b.{0,10}out of memory"),
-        ("cuda", r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CUFFT)_STATUS_ALLOC_FAILED|OutOfMemoryError\b.{0,4}: "),
-        ("cuda", r"RESOURCE_EXHAUSTED|OOM when allocating tensor|NCCL.{0,60}out of memory"),
-        ("cuda", r"no available memory for the cache blocks|larger than the available KV cache memory"),
-        ("cuda", r"less than desired GPU memory utilization|(?:prefill|decode) out of memory\b(?! happened)"),
-        ("cuda", r"not enough memory\. please try to increase --mem-fraction|Tried to allocate \S+ \S?i?B"),
-    )
-)
 # words that make a line advice, a counter or a plan rather than a failure
 ADVICE = re.compile(
     r"\b(?:may|might|could|can|would|avoid|avoids|prevent|prevents|risk|in case of|if you|to reduce|potential(?:ly)?|"
@@ -103,7 +59,7 @@ def size_in_bytes(number: str, unit: str) -> int:
 
 def parse(text: str) -> OutOfMemory | None:
     """Read one line; None when it is no out-of-memory failure (advice and counters are not)."""
-    for kind, pattern in KINDS:
+    for kind, pattern in patterns("oom_kinds"):
         if (m := pattern.search(text)) is None:
             continue
         if kind in {"cuda", "hip"} and "allocate" not in text[m.end() :] and ADVICE.search(text[: m.start()]):
@@ -134,69 +90,6 @@ def _numbers(text: str, found: OutOfMemory) -> OutOfMemory:
     return found
 
 
-# Frames tell the phase. Read from the innermost frame outwards, the first telling one wins.
-PHASES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (phase, re.compile(pattern))
-    for phase, pattern in (
-        ("wake_up", r"\bwake_up\b|resume_memory_occupation|onload_|create_and_map|cumem"),
-        (
-            "optimizer_step",
-            r"exp_avg|_init_group|optimi[sz]er\w*\.step\(|optim\w*\.step\(|_multi_tensor_|initialize_optimizer_states"
-            r"|_initialize_optimizer|torch/optim/(?!lr_)|fused_adam|cpu_adam|apex/optimizers|bitsandbytes/optim|master_weights",
-        ),
-        (
-            "logits",
-            r"cross_entropy|\blm_head\b|\blogits\b.{0,40}(?:float|=|\()|log_softmax|logsumexp|compute_log_?prob|selective_log_softmax"
-            r"|gather_log_prob|logprobs_from_logits|entropy_from_logits|vocab_parallel",
-        ),
-        (
-            "eval",
-            r"nested_concat|preds_host|all_preds|nested_pad_and_concat|torch_pad_and_concatenate|gather_for_metrics"
-            r"|logits_host|all_logits",
-        ),
-        (
-            "checkpoint_save",
-            r"save_checkpoint|save_pretrained|_save_model|torch\.save|get_state_dict|get_model_state_dict|"
-            r"_gather_16bit|consolidate|full_tensor\(\)|state_dict_type|_full_post_state_dict|save_model\b|save_state",
-        ),
-        ("merge", r"merge_and_unload|merge_adapter|get_delta_weight"),
-        (
-            "checkpoint_load",
-            r"load_checkpoint|load_state_dict|torch\.load|_load_from_state|load_state\b|resume_from_checkpoint",
-        ),
-        (
-            "nccl_init",
-            r"init_process_group|ncclCommInit|_verify_param|new_group\(|ProcessGroupNCCL.{0,40}init|sync_module_states",
-        ),
-        (
-            "generate",
-            r"\.generate\(|in generate\b|execute_model|engine_core|_prefill|sample_tokens|rollout\w*\(",
-        ),
-        (
-            "kv_cache",
-            r"profile_run|determine_num_available|initialize_kv_cache|init_memory_pool|capture_model|cuda_graph|_dummy_run",
-        ),
-        (
-            "model_load",
-            r"from_pretrained|load_model\b|load_weights|_load_pretrained|dispatch_model|set_module_tensor|\.to\(self\.?_?device\)"
-            r"|model\s?=\s?\S{0,80}\.(?:to|cuda)\(|\.to\(device|\bbuild_model|model_provider|init_empty|_apply\(|get_model\b|prepare_model",
-        ),
-        (
-            "backward",
-            r"\.backward\(|_engine_run_backward|autograd\.backward|backward_step|autograd/function|autograd/graph",
-        ),
-        ("attention", r"scaled_dot_product|softmax\(|attn_weights|attention_scores|flash_attn|sdpa_"),
-        ("loss", r"criterion\(|loss_fn\(|loss_func\(|nll_loss|mse_loss"),
-        (
-            "forward",
-            r"in forward\b|self\.model\(|_call_impl|model\(\*|training_step|forward_step|\.forward\(",
-        ),
-        (
-            "eval",
-            r"evaluation_loop|evaluate\(|in evaluate\b|validation_step|prediction_step|eval_step|validate\(",
-        ),
-    )
-)
 ENCLOSING = {
     "eval",
     "checkpoint_save",
@@ -267,7 +160,7 @@ def telling(frames: list[Frame]) -> list[tuple[Frame, str]]:
     """
     by_phase: dict[str, list[tuple[bool, Frame]]] = {}
     for frame in reversed(frames):
-        for phase, pattern in PHASES:
+        for phase, pattern in patterns("phases", ignore_case=False):
             if pattern.search(frame.text):
                 by_phase.setdefault(phase, []).append((not pattern.search(frame.code), frame))
                 break

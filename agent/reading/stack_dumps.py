@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from .capture_tables import patterns
 from .files import Line
 
 PY_SPY = re.compile(
@@ -155,28 +156,6 @@ def json_stacks(text: str) -> list[Stack]:
     return found
 
 
-# What a thread waits in. Read from the innermost frame outwards; the first that tells wins.
-WHERE: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (where, re.compile(pattern, re.IGNORECASE))
-    for where, pattern in (
-        ("collective", r"\b(?:all_reduce|all_gather\w*|reduce_scatter\w*|broadcast\w*|barrier|all_to_all\w*)\b"
-                       r"|distributed_c10d|ProcessGroup|nccl(?:CommInit|\w*(?:Group|Launch|Wait))|libnccl|_wait_for_work"),
-        ("checkpoint", r"torch/serialization|save_checkpoint|distributed/checkpoint|safetensors|save_pretrained"
-                       r"|state_dict_saver|torch\.save"),
-        ("compile", r"torch/_inductor|torch/_dynamo|triton/(?:compiler|backends)|ptxas|cpp_extension|\bninja\b"),
-        ("dataloader", r"torch/utils/data/dataloader|_try_get_data|_next_data\b|MultiProcessingDataLoaderIter"
-                       r"|streaming/dataloader"),
-        ("lock", r"\b(?:acquire|__enter__|_wait_for_tstate_lock|pthread_mutex_lock|futex\w*|__lll_lock_wait)\b|filelock"
-                 r"|threading\.py.{0,20}\bwait"),
-        ("generate", r"vllm|sglang|/generation/utils|\bgenerate\b|ray/_private/worker|\bray\.get\b"),
-        ("io", r"\b(?:read|recv|recv_into|send|write|open|fsync|stat|readinto|getaddrinfo|urlopen|connect)\b.{0,40}"
-               r"(?:socket|ssl|urllib3|requests|s3|fsspec|boto|posix|http)"
-               r"|fsspec|s3fs|gcsfs|botocore|urllib3|huggingface_hub|parquet|h5py|zipfile|tarfile"),
-        ("backward", r"autograd/__init__|run_backward|\bbackward\b"),
-        ("optimizer", r"torch/optim|optimizer\.py"),
-        ("forward", r"nn/modules/module|\bforward\b"),
-    )
-)  # fmt: skip
 WORKER = re.compile(r"_worker_loop|utils/data/_utils|worker\.py.{0,12}fetch|_utils/fetch", re.IGNORECASE)
 STDLIB = re.compile(
     r"^(?:selectors|threading|queue|socket|ssl|subprocess|asyncio|concurrent|multiprocessing|multiprocess|popen_\w+|connection|"
@@ -190,7 +169,7 @@ IDLE = re.compile(
 def where(stack: Stack) -> tuple[str, StackFrame] | None:
     """What the thread is in, and the frame that tells it."""
     for frame in stack.frames:
-        for name, pattern in WHERE:
+        for name, pattern in patterns("stacks"):
             if pattern.search(frame.text):
                 return name, frame
     return None

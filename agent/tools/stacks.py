@@ -70,7 +70,7 @@ def _place(file: RunFile, stack: sd.Stack) -> Place | None:
     if told is None:
         # a native innermost frame, or the first frame outside the standard library, says where it stands
         frame = next((f for f in stack.frames if not sd.STDLIB.search(f.place)), stack.frames[0])
-        return Place(file, stack, "native" if native else "user", frame)
+        return Place(file, stack, "native" if native else "library" if sd.library_of(frame) else "user", frame)
     idle = all(sd.STDLIB.search(f.place) or sd.IDLE.search(f.text) for f in stack.frames)
     return Place(file, stack, "idle" if idle else told[0], told[1])
 

@@ -9,7 +9,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --pr
 QUESTION := Our run on eight H100s died at night. Seven ranks report NCCL timeouts, so is it the network?
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports bench wheel clean
+.PHONY: help demo test check lint types imports bench docs wheel clean
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made
@@ -36,6 +36,9 @@ imports: $(VENV)/.test
 
 bench: $(VENV)/.test  ## Measure against the budgets; needs ripgrep
 	@$(BIN)/python -m benchmarks.run
+
+docs: $(VENV)/.test  ## Write the pages of docs/ that are made from the code
+	@$(BIN)/python docs/make.py
 
 wheel: $(VENV)/.dev  ## Build the wheel into dist/
 	@$(BIN)/python -m build --wheel .

@@ -6,7 +6,6 @@ Exit codes: 0 a report was made (or the command did its work); 1 `--fail-on` was
 
 from __future__ import annotations
 
-import os
 import sys
 from io import TextIOWrapper
 from typing import Annotated
@@ -14,6 +13,7 @@ from typing import Annotated
 import typer
 
 from .commands import config, diagnosis, evaluation, index, playbook, sessions, tool
+from .commands.streams import nobody_listens
 from .errors import DoctorError
 
 app = typer.Typer(
@@ -63,7 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         code = app(args=arguments, prog_name="doctor", standalone_mode=False)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        code = code if isinstance(code, int) else 0
+        return _complain("interrupted", 130) if code == 130 else code
     except DoctorError as e:
         return _complain(str(e), e.exit_code)
     except typer.TyperException as e:
@@ -71,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing is left to say
+        nobody_listens()
         return 0
 
 

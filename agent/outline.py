@@ -11,6 +11,8 @@ from .report import CitedEvidence, Differential, Report, Sentence
 from .sanitize import one_line
 
 EVIDENCE_SHOWN = 12
+RIVALS_SHOWN = 4
+CITES_SHOWN = 4
 QUOTE = 400  # characters of a cited line that people are shown; the JSON report has all of it
 
 _STATUS = {
@@ -101,14 +103,20 @@ def _only_quotes(s: Sentence, by_id: dict[str, CitedEvidence]) -> bool:
     return bool(cited and cited.file and cited.line and s.text.startswith(f"{cited.file}:{cited.line}"))
 
 
+def _cited(cites: list[str]) -> str:
+    more = len(cites) - CITES_SHOWN
+    return ", ".join(cites[:CITES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
 def _marks(cites: list[str]) -> str:
-    return f" [{', '.join(cites)}]" if cites else ""
+    return f" [{_cited(cites)}]" if cites else ""
 
 
 def _evidence(report: Report) -> Section:
     """What the summary and the chain cite, in the order they cite it, each line once."""
     by_id = {e.id: e for e in report.evidence}
     wanted = [i for s in report.summary for i in s.cites] + [link.evidence for link in report.chain]
+    wanted += [i for d in report.differential[:RIVALS_SHOWN] for i in (*d.supported_by[:2], *d.contradicted_by[:2])]
     seen: dict[object, CitedEvidence] = {}
     for cited in (by_id[i] for i in wanted if i in by_id):
         seen.setdefault((cited.file, cited.line) if cited.line else cited.id, cited)
@@ -150,17 +158,17 @@ def _also(report: Report) -> Section:
 def _differential(report: Report) -> Section:
     """The rivals: what speaks for each, against it, and what is not known."""
     rivals = [d for d in report.differential if d.id != report.root_cause.id]
-    return Section("Also considered", [_rival(d) for d in rivals])
+    return Section("Also considered", [_rival(d) for d in rivals[:RIVALS_SHOWN]])
 
 
 def _rival(d: Differential) -> Item:
     why = []
     if d.supported_by:
-        why.append(f"for it {', '.join(d.supported_by)}")
+        why.append(f"for it {_cited(d.supported_by)}")
     if d.contradicted_by:
-        why.append(f"against it {', '.join(d.contradicted_by)}")
+        why.append(f"against it {_cited(d.contradicted_by)}")
     if d.missing:
-        why.append(f"not seen: {'; '.join(d.missing)}")
+        why.append(f"not seen: {'; '.join(d.missing[:3])}")
     return Item(one_line(d.id), mark=f"{d.confidence:.0%}", remark=one_line("; ".join(why) or "nothing supports it"))
 
 

@@ -25,7 +25,7 @@ def _kind(name: str, pattern: str, *words: str) -> Kind:
 
 _VALUE = r"""(?P<secret>[^\s"'`,;&|<>\[\](){}$]{6,300})"""
 _NAMED = (
-    r"(?i:[\w.-]{0,40}(?:api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|client[_-]?secret|"
+    r"(?<![<\w.-])(?i:[\w.-]{0,60}?(?:api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|client[_-]?secret|"
     r"auth[_-]?token|access[_-]?token|hf[_-]?token|_token|password|passwd|secret))"
 )
 

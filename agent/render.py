@@ -5,7 +5,6 @@ Texts of a run are never parsed as markup: everything is a `rich.text.Text` or p
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from .outline import Item, Outline, Section, outline
@@ -19,24 +18,21 @@ WIDTH = 100  # columns at most: longer lines are hard to read
 _COLOUR = {"confirmed": "bold red", "likely": "bold yellow", "healthy": "bold green"}
 
 
-def show_report(report: Report, *, plain: bool = False, console: Console | None = None) -> None:
-    """Print a report on standard output.
-
-    Args:
-        plain: one fact a line without colour, wrapping or drawn marks: for screen readers and `grep`.
-        console: where to print instead.
-    """
-    if plain:
-        sys.stdout.write(as_plain(report) + "\n")
-        return
+def as_page(report: Report, console: Console | None = None) -> str:
+    """The page, with colours where standard output (or the given console) takes them."""
     from rich.console import Console
 
     console = console or Console(highlight=False, markup=False, emoji=False)
-    _Page(console).show(outline(report), _COLOUR.get(report.status, "bold"))
+    with console.capture() as capture:
+        _Page(console).show(outline(report), _COLOUR.get(report.status, "bold"))
+    return capture.get().rstrip("\n")
 
 
 def as_plain(report: Report) -> str:
-    """The report as lines that stand on their own, each with the name of its section in front."""
+    """One fact a line without colour, wrapping or drawn marks, for screen readers and `grep`.
+
+    Each line stands on its own, with the name of its section in front.
+    """
     o = outline(report)
     lines = [f"cause: {o.verdict}", f"status: {o.certainty}", f"title: {o.title}"]
     if o.first_failure:

@@ -26,7 +26,7 @@ def _show(json: bool) -> None:
 
     from ..config import config_file, origins
     from ..sanitize import one_line
-    from .output import print_json, print_line
+    from .streams import print_json, print_line
 
     found = origins()
     if json:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def ask(
-    question: Annotated[str, typer.Argument(help="What is wrong, in your own words.")],
+    question: Annotated[str, typer.Argument(help="What is wrong, in your own words.", metavar="QUESTION")],
     run: options.Run = None,
     also: options.Also = None,
     good: options.Good = None,

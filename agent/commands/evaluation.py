@@ -24,7 +24,7 @@ def evaluate(
 ) -> None:
     """Diagnose recorded incidents and compare with what was found to be wrong."""
     from ...evals import case, table
-    from .output import print_json, print_line
+    from .streams import print_json, print_line
 
     scores = _score(case.find(incidents), jobs, keep, quiet)
     if json:

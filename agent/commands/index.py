@@ -31,7 +31,7 @@ def add(
     from ..config import settle
     from ..errors import UsageError
     from ..sanitize import one_line
-    from .output import print_line
+    from .streams import print_line
 
     settle()
     try:
@@ -53,7 +53,7 @@ def remove(
     from ..config import settle
     from ..errors import UsageError
     from ..sanitize import one_line
-    from .output import print_line
+    from .streams import print_line
 
     settle()
     for name in names:
@@ -73,7 +73,7 @@ def search(
     from ...index import search as searching
     from ..config import settle
     from ..sanitize import inert, one_line
-    from .output import print_json, print_line
+    from .streams import print_json, print_line
 
     settle()
     found = searching.search(query, k=limit)
@@ -97,7 +97,7 @@ def status(json: options.Json = False) -> None:
     from ...index.status import status as index_status
     from ..config import settle
     from ..sanitize import one_line
-    from .output import print_json, print_line
+    from .streams import print_json, print_line
 
     settle()
     found = asdict(index_status())
@@ -112,7 +112,7 @@ def status(json: options.Json = False) -> None:
 def _build(quiet: bool) -> None:
     from ...index.build import build as build_index
     from ..config import settle
-    from .output import print_line
+    from .streams import print_line
 
     settle()
     with _progress(quiet) as tell:

@@ -6,10 +6,11 @@ import sys
 import tempfile
 from enum import Enum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..sanitize import one_line
+from .streams import print_line
 
 if TYPE_CHECKING:
     from ..report import Report
@@ -45,10 +46,14 @@ def show(report: Report, form: Form) -> None:
         from ..redact import Redactor
 
         print_line(Redactor().redact(as_markdown(report)))
-    else:
-        from ..render import show_report
+    elif form is Form.PLAIN:
+        from ..render import as_plain
 
-        show_report(report, plain=form is Form.PLAIN)
+        print_line(as_plain(report))
+    else:
+        from ..render import as_page
+
+        print_line(as_page(report))
 
 
 def write(report: Report, roots: list[str], quiet: bool) -> None:
@@ -67,16 +72,3 @@ def write(report: Report, roots: list[str], quiet: bool) -> None:
             continue
         if not quiet:
             sys.stderr.write(f"wrote {one_line(str(folder / name))}\n")
-
-
-def print_json(data: Any) -> None:
-    """Plain data as JSON on standard output."""
-    import json
-
-    print_line(json.dumps(data, indent=2, ensure_ascii=False, default=str))
-
-
-def print_line(text: str) -> None:
-    """One text and a newline on standard output, as it is."""
-    sys.stdout.write(text)
-    sys.stdout.write("\n")

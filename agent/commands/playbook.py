@@ -20,7 +20,7 @@ def listing(
     from ..config import settle
     from ..library import playbooks
     from ..sanitize import one_line
-    from .output import print_json, print_line
+    from .streams import print_json, print_line
 
     settle()
     found = [p for p in playbooks() if p.slug.startswith(f"{family}/") or not family]
@@ -41,7 +41,7 @@ def show(slug: Annotated[str, typer.Argument(help="As `doctor playbook list` sho
     from ..errors import UsageError
     from ..library import playbooks
     from ..sanitize import inert
-    from .output import print_line
+    from .streams import print_line
 
     settle()
     found = [p for p in playbooks() if p.slug == slug] or [p for p in playbooks() if p.cause == slug]
@@ -64,7 +64,7 @@ def check(
     from ..playbook import KNOWLEDGE, read_folder
     from ..proofs import faults
     from ..sanitize import one_line
-    from .output import print_line
+    from .streams import print_line
 
     if folder and not Path(folder).is_dir():
         raise UsageError(f"no such folder: {folder}")
@@ -86,7 +86,7 @@ def coverage(json: options.Json = False) -> None:
     from ..config import settle
     from ..library import playbooks
     from ..playbook import causes
-    from .output import print_json, print_line
+    from .streams import print_json, print_line
 
     settle()
     covered: dict[str, list[str]] = {cause: [] for cause in causes()}

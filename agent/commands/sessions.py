@@ -45,7 +45,7 @@ def _list(json: bool, limit: int) -> None:
     from ..config import settle
     from ..sanitize import one_line
     from ..store import reports, usable_state
-    from .output import print_json, print_line
+    from .streams import print_json, print_line
 
     settle()
     found = reports(usable_state()[0])[:limit]

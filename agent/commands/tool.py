@@ -43,7 +43,7 @@ def tools(context: typer.Context) -> None:
 
 def _list() -> None:
     from ..tool import all_tools
-    from .output import print_line
+    from .streams import print_line
 
     for name, tool in all_tools().items():
         print_line(f"{name.replace('_', '-'):<18} {tool.title}")
@@ -90,7 +90,7 @@ def _run(tool: Tool, paths: list[str] | None, as_json: bool, arguments: dict[str
     from ..errors import ParseError, ToolError
     from ..types import ToolResult
     from .material import workspace
-    from .output import print_json
+    from .streams import print_json
 
     settle()
     with workspace(paths) as ws:
@@ -113,7 +113,7 @@ def _as_data(tool: Tool, result: ToolResult) -> dict[str, Any]:
 
 def _show(result: ToolResult) -> None:
     from ..sanitize import inert, one_line
-    from .output import print_line
+    from .streams import print_line
 
     print_line(f"{result.outcome.replace('_', ' ')}: {one_line(result.summary)}")
     if result.text and result.text != result.summary:

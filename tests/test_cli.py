@@ -1,0 +1,242 @@
+"""The command line as a user meets it: exit codes, streams, forms, and one line for a mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from traindoctor.agent.report import Report
+
+Doctor = Callable[..., subprocess.CompletedProcess[str]]
+DEMO = Path(__file__).resolve().parent.parent / "evals" / "demo" / "files"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A small run that ends in an exception."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    lines = [f"step {n} loss {2.5 - n / 100:.4f} grad_norm 0.5" for n in range(1, 40)]
+    lines += [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 10, in <module>',
+        "    loss.backward()",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+        "79.11 GiB of which 1.06 GiB is free.",
+    ]
+    (folder / "train.log").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def one_line(text: str) -> bool:
+    return text.count("\n") == 1 and text.startswith("doctor: ") and "Traceback" not in text
+
+
+def test_help_and_version_load_nothing_heavy() -> None:
+    heavy = ["langgraph", "chromadb", "torch", "openai", "numpy", "pydantic", "yaml", "textual", "onnxruntime"]
+    code = (
+        "import sys; from traindoctor.agent.cli import main; code = main(sys.argv[1:]); "
+        f"sys.stderr.write(','.join(m for m in {heavy!r} if m in sys.modules)); raise SystemExit(code)"
+    )
+    for arguments in (["--help"], ["-h"], ["--version"], ["ask", "--help"], ["eval", "--help"]):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0
+        assert done.stdout
+        loaded = set(filter(None, done.stderr.split(","))) - {"pydantic"}  # typer itself may bring pydantic
+        assert not loaded, f"{arguments} loads {loaded}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["aks"], 2, "No such command 'aks'. Did you mean 'ask'?"),
+        (["ask", "why?", "--rum", "x"], 2, "--run"),
+        (["ask", "why?", "--run", "/no/such/place"], 2, "no such path: /no/such/place"),
+        (["ask", "why?", "--good", "/no/such/place"], 2, "no such path: /no/such/place"),
+        (["ask", "why?", "--run", "-", "--run", "-"], 2, "standard input can be read once"),
+        (["ask", "why?", "--json", "--markdown"], 2, "exclude each other"),
+        (["ask", "why?", "--allow", "everything"], 2, "everything"),
+        (["ask"], 2, "QUESTION"),
+        (["sessions", "show", "nope"], 2, "no session 'nope'"),
+        (["playbook", "show", "nope"], 2, "no playbook 'nope'"),
+        (["playbook", "check", "/no/such/place"], 2, "no such folder"),
+        (["tool", "no-such-tool"], 2, "no-such-tool"),
+        (["eval", "/no/such/place"], 2, "no such path"),
+        (["index", "add", "/no/such/file.md"], 2, "no such file"),
+        (["index", "remove", "nope.md"], 2, "nope.md"),
+    ],
+)
+def test_a_mistake_is_one_line_on_stderr(doctor: Doctor, arguments: list[str], code: int, says: str) -> None:
+    done = doctor(*arguments)
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert one_line(done.stderr), done.stderr
+    assert says in done.stderr
+
+
+def test_nothing_readable_is_exit_code_3(doctor: Doctor, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = doctor("ask", "why?", "--run", tmp_path / "empty")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert one_line(done.stderr)
+    assert "looked for" in done.stderr
+
+
+def test_ask_answers_on_stdout_and_is_kept(doctor: Doctor, run: Path) -> None:
+    done = doctor("ask", "Why did it run out of memory?", "--run", run, "--json", "--offline")
+    assert done.returncode == 0, done.stderr
+    report = Report.model_validate_json(done.stdout)
+    assert report.question == "Why did it run out of memory?"
+    assert report.runs[0].root == str(run)
+    assert sorted(p.name for p in run.iterdir()) == ["train.log"]  # nothing was written into the run
+    listed = doctor("sessions", "--json")
+    assert [s["id"] for s in json.loads(listed.stdout)] == [report.session]
+    again = doctor("sessions", "show", report.session, "--json")
+    assert Report.model_validate_json(again.stdout) == report
+    assert report.session in doctor("sessions").stdout
+
+
+def test_forms_of_the_answer(doctor: Doctor, run: Path) -> None:
+    page = doctor("ask", "Why?", "--run", run)
+    assert "\x1b" not in page.stdout
+    assert "Checked" in page.stdout
+    assert doctor("ask", "Why?", "--run", run, "--plain").stdout.startswith("cause: ")
+    assert doctor("ask", "Why?", "--run", run, "--markdown").stdout.startswith("# ")
+    quiet = doctor("ask", "Why?", "--run", run, "--quiet")
+    assert quiet.stderr == ""
+
+
+def test_the_current_folder_and_standard_input_are_runs(doctor: Doctor, run: Path) -> None:
+    here = doctor("ask", "Why?", "--json", cwd=run)
+    assert {e.file for e in Report.model_validate_json(here.stdout).evidence} <= {"train.log", None}
+    piped = doctor("ask", "Why?", "--run", "-", "--json", stdin=(run / "train.log").read_text())
+    report = Report.model_validate_json(piped.stdout)
+    assert report.root_cause.id == Report.model_validate_json(here.stdout).root_cause.id
+    assert not Path(report.runs[0].root).exists()  # the spooled copy is gone
+
+
+def test_triage_writes_only_where_it_is_asked_to(doctor: Doctor, run: Path) -> None:
+    assert doctor("triage", run).returncode == 0
+    assert sorted(p.name for p in run.iterdir()) == ["train.log"]
+    written = doctor("triage", run, "--write", "--json")
+    assert written.returncode == 0
+    assert sorted(p.name for p in run.iterdir()) == ["doctor-report.json", "doctor-report.md", "train.log"]
+    kept = Report.model_validate_json((run / "doctor-report.json").read_text())
+    assert kept == Report.model_validate_json(written.stdout)
+    again = Report.model_validate_json(doctor("triage", run, "--json").stdout)
+    assert {e.file for e in again.evidence} <= {"train.log", None}  # its own files are no material
+    assert again.root_cause.id == kept.root_cause.id
+
+
+def test_fail_on_turns_a_cause_into_a_code(doctor: Doctor, run: Path) -> None:
+    report = Report.model_validate_json(doctor("triage", run, "--json").stdout)
+    expected = int(report.status in ("likely", "confirmed"))
+    assert doctor("triage", run, "--fail-on", "likely", "--json").returncode == expected
+    assert doctor("triage", run, "--fail-on", "confirmed").returncode == int(report.status == "confirmed")
+
+
+def test_every_tool_runs_alone(doctor: Doctor) -> None:
+    from traindoctor.agent.tool import all_tools
+
+    listed = doctor("tool").stdout.splitlines()
+    assert len(listed) == len(all_tools())
+    for name, tool in all_tools().items():
+        arguments = [f"--{n.replace('_', '-')}=1" for n, f in tool.arguments.model_fields.items() if f.is_required()]
+        done = doctor("tool", name.replace("_", "-"), DEMO, "--json", *arguments)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["tool"] == name
+
+
+def test_tool_options_come_from_the_signature(doctor: Doctor) -> None:
+    from traindoctor.agent.tool import all_tools
+
+    for name, tool in all_tools().items():
+        if tool.arguments.model_fields:
+            shown = doctor("tool", name.replace("_", "-"), "--help", env={**os.environ, "TERMINAL_WIDTH": "120"}).stdout
+            for argument in tool.arguments.model_fields:
+                assert f"--{argument.replace('_', '-')}" in shown
+            return
+    pytest.fail("no tool has arguments")
+
+
+def test_playbooks_list_show_check_and_cover(doctor: Doctor) -> None:
+    listed = json.loads(doctor("playbook", "list", "--json").stdout)
+    slug = listed[0]["slug"]
+    assert doctor("playbook", "show", slug).stdout.startswith("---\ncause: ")
+    checked = doctor("playbook", "check")
+    assert checked.returncode == 0, checked.stdout
+    assert json.loads(doctor("playbook", "coverage", "--json").stdout)[listed[0]["cause"]]
+
+
+def test_a_broken_playbook_of_ones_own_is_named(doctor: Doctor, tmp_path: Path) -> None:
+    (tmp_path / "loss").mkdir()
+    (tmp_path / "loss" / "mine.md").write_text("---\ncause: loss.lr_too_high\ntitle: x\nsignatuers: []\n---\nbody\n")
+    done = doctor("playbook", "check", tmp_path)
+    assert done.returncode == 1
+    assert "mine.md:4: signatuers" in done.stdout
+
+
+def test_eval_prints_a_table_and_data(doctor: Doctor) -> None:
+    done = doctor("eval", DEMO.parent, "--json", "--jobs", "1")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["total"]["incidents"], data["total"]["answered"], data["total"]["invented"]) == (1, 1, 0)
+    assert data["total"]["exact"] == 1, data["incidents"]
+
+
+def test_config_tells_who_set_what(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(os.environ["DOCTOR_CONFIG"])
+    path.write_text('allow = "probe"\nchroma_url = "http://index:8000"\n')
+    monkeypatch.setenv("DOCTOR_ALLOW", "costly")
+    settings = {s["name"]: s for s in json.loads(doctor("config", "show", "--json").stdout)["settings"]}
+    assert (settings["allow"]["value"], settings["allow"]["origin"]) == ("costly", "DOCTOR_ALLOW")
+    assert settings["chroma_url"]["origin"] == str(path)
+    path.write_text("model = 'x'\n")
+    done = doctor("ask", "why?", "--run", DEMO)
+    assert done.returncode == 2
+    assert one_line(done.stderr)
+    assert "model" in done.stderr
+
+
+def test_a_config_in_the_run_sets_nothing(doctor: Doctor, run: Path) -> None:
+    (run / "config.toml").write_text('allow = "costly"\n')
+    (run / "doctor.toml").write_text('allow = "costly"\n')
+    shown = doctor("config", cwd=run).stdout
+    assert "allow = read  (default)" in shown
+
+
+def test_a_reader_that_leaves_early_is_no_error(run: Path) -> None:
+    code = "from traindoctor.agent.cli import main; raise SystemExit(main())"
+    command = f'{sys.executable} -c "{code}" ask why --run {run} --json | head -c 10; echo "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert done.stdout.endswith("0\n")
+
+
+def test_interruption_is_130_and_one_line(tmp_path: Path) -> None:
+    fifo = tmp_path / "stdin"
+    os.mkfifo(fifo)
+    code = "from traindoctor.agent.cli import main; raise SystemExit(main())"
+    reader = os.open(fifo, os.O_RDWR)
+    process = subprocess.Popen([sys.executable, "-c", code, "ask", "why", "--run", "-"], stdin=reader, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    os.close(reader)
+    assert (process.returncode, out) == (130, "")
+    assert one_line(err), err
+
+
+def test_completion_is_offered(doctor: Doctor) -> None:
+    done = doctor("--show-completion", "bash")
+    assert "--show-completion" in doctor("--help").stdout
+    assert "Traceback" not in done.stderr

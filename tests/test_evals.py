@@ -1,0 +1,169 @@
+"""Scoring: pure functions over a report, and a runner that keeps the labels to itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from traindoctor.agent.errors import KnowledgeError, UsageError
+from traindoctor.agent.playbook import causes
+from traindoctor.agent.report import CitedEvidence, Differential, Report, ReportFix, RootCause
+from traindoctor.evals import table
+from traindoctor.evals.case import Case, find, load
+from traindoctor.evals.run import evaluate
+from traindoctor.evals.score import score, unanswered
+
+ROOT = Path(__file__).resolve().parent.parent
+INCIDENTS = ROOT / "evals" / "incidents"
+LOG = "step 1 loss 2.0\nstep 2 loss nan\nlast line\n"
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    """An incident of two decisive lines."""
+    return incident(tmp_path, "nan-run", expected=["loss.fp16_overflow", "loss.lr_too_high"])
+
+
+def incident(folder: Path, name: str, expected: list[str]) -> Case:
+    """An incident written to disk and read back."""
+    (folder / name / "files").mkdir(parents=True)
+    (folder / name / "files" / "train.log").write_text(LOG)
+    labels = {
+        "id": name, "family": expected[0].split(".")[0], "difficulty": "easy", "question": "Why?\n", "fix": "",
+        "expected": expected, "acceptable": ["loss.layer_numerics"],
+        "evidence": [{"file": "train.log", "text": "loss nan"}, {"file": "train.log", "text": "last"}],
+        "fix_terms": [["bf16", "bfloat16"], ["clip"]],
+    }  # fmt: skip
+    (folder / name / "incident.yaml").write_text(json.dumps(labels))
+    return load(folder / name)
+
+
+def line(number: int, text: str, file: str = "train.log") -> CitedEvidence:
+    """Evidence that cites a line."""
+    return CitedEvidence(id=f"E{number}", key="log.line", kind="line", file=file, line=number, text=text)
+
+
+def report(cause: str | None, *rivals: str, **more: object) -> Report:
+    """A report that names a cause."""
+    rows = [Differential(id=c, confidence=0.1) for c in (cause, *rivals) if c]
+    return Report(status="likely", root_cause=RootCause(id=cause, confidence=0.6), differential=rows, **more)  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("cause", "rivals", "exact", "lenient", "top3"),
+    [
+        ("loss.fp16_overflow", (), True, True, True),
+        ("loss.lr_too_high", (), True, True, True),  # any of the expected ones is right
+        ("loss.layer_numerics", (), False, True, False),
+        ("data.schema", ("env.nan", "loss.lr_too_high"), False, False, True),
+        ("data.schema", ("env.nan", "env.abi", "loss.lr_too_high"), False, False, False),
+        (None, (), False, False, False),
+    ],
+)
+def test_causes_are_compared_by_equality(
+    case: Case, cause: str | None, rivals: tuple[str, ...], exact: bool, lenient: bool, top3: bool
+) -> None:
+    found = score(case, report(cause, *rivals))
+    assert (found.exact, found.lenient, found.top3) == (exact, lenient, top3)
+
+
+def test_a_decisive_line_counts_when_that_very_line_is_cited(case: Case) -> None:
+    good = [line(2, "step 2 loss nan"), line(3, "last line")]
+    assert score(case, report("x", evidence=good)).marks_cited == 2
+    assert score(case, report("x", evidence=good[:1])).missed_marks == ["train.log: last"]
+    wrong_line = [line(1, "step 2 loss nan")]
+    assert score(case, report("x", evidence=wrong_line)).marks_cited == 0
+    absent = [CitedEvidence(id="E1", key="k", kind="absent", file="train.log", line=2, text="step 2 loss nan")]
+    assert score(case, report("x", evidence=absent)).marks_cited == 0
+
+
+@pytest.mark.parametrize(
+    ("evidence", "why"),
+    [
+        (line(2, "step 2 loss 0.1"), "the line reads"),
+        (line(9, "x"), "no such line"),
+        (line(1, "x", "other.log"), "no such file"),
+        (line(1, "id: nan-run", "../incident.yaml"), "no such file"),
+        (line(1, "x").model_copy(update={"line": None}), "without saying which"),
+        (CitedEvidence(id="E1", key="k", kind="command", argv=["nvidia-smi"]), "not recorded"),
+        (CitedEvidence(id="E1", key="k", kind="binary", file="model.pt", member="w"), "no such file"),
+    ],
+)
+def test_invented_citations_are_named(case: Case, evidence: CitedEvidence, why: str) -> None:
+    found = score(case, report("x", evidence=[evidence]))
+    assert len(found.invented) == 1
+    assert why in found.invented[0]
+
+
+def test_what_stands_in_the_file_is_not_invented(case: Case) -> None:
+    log = case.files / "long.log"
+    log.write_bytes(b"\xff broken\r\n" + b"y" * 9000 + b"\n")
+    shown = [line(1, "\ufffd broken", "long.log"), line(2, "y" * 4096, "long.log").model_copy(update={"cut": True})]
+    (case.folder / "shell.json").write_text(json.dumps([{"argv": ["df"], "code": 0}]))
+    shown.append(CitedEvidence(id="E3", key="k", kind="command", argv=["df"]))
+    assert score(case, report("x", evidence=shown)).invented == []
+
+
+def test_fix_terms_want_a_word_of_every_list(case: Case) -> None:
+    half = [ReportFix(title="Use BF16")]
+    both = [*half, ReportFix(title="Limit", commands=["--clip 1.0"])]
+    assert not score(case, report("x", fixes=half)).fix
+    assert score(case, report("x", fixes=both)).fix
+
+
+def test_false_alarms_and_abstentions(tmp_path: Path) -> None:
+    healthy = incident(tmp_path, "h", ["none.healthy"])
+    assert score(healthy, report("loss.lr_too_high")).false_alarm
+    assert not score(healthy, report("none.insufficient_evidence")).false_alarm
+    ill = incident(tmp_path, "i", ["loss.lr_too_high"])
+    assert score(ill, report("none.insufficient_evidence")).wrongly_silent
+    totals = table.summary([score(healthy, report("none.healthy")), unanswered(ill, "crashed")])
+    assert (totals["incidents"], totals["answered"], totals["exact"], totals["false_alarms"]) == (2, 1, 0.5, 0)
+
+
+def test_the_table_and_the_data_name_every_miss(case: Case) -> None:
+    scores = [score(case, report("data.schema", "loss.lr_too_high")), unanswered(case, "RuntimeError: boom")]
+    text = "\n".join(table.as_lines(scores))
+    assert "^ nan-run: said data.schema (likely, 0.60); expected loss.fp16_overflow or loss.lr_too_high" in text
+    assert "said RuntimeError: boom" in text
+    data = table.as_data(scores)
+    assert json.loads(json.dumps(data))["total"]["top3"] == 0.5
+    assert set(data["by_family"]) == {"loss"}
+
+
+def test_broken_incidents_are_told_with_their_file(tmp_path: Path) -> None:
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "incident.yaml").write_text("id: [")
+    with pytest.raises(KnowledgeError, match=r"bad/incident\.yaml:1: cannot be read"):
+        find([tmp_path])
+    with pytest.raises(UsageError, match="no such path"):
+        find([tmp_path / "none"])
+    with pytest.raises(UsageError, match="no incident in"):
+        find([tmp_path / "bad" / ".."] and [ROOT / "docs"])
+
+
+def test_every_bundled_incident_is_sound() -> None:
+    known = causes()
+    cases = find([INCIDENTS, ROOT / "evals" / "demo"])
+    assert len(cases) >= 43
+    for c in cases:
+        assert set(c.expected) | set(c.acceptable) <= set(known), c.id
+        for mark in c.marks:
+            lines = (c.files / mark.file).read_text(errors="replace").split("\n")
+            assert any(mark.text in text for text in lines), f"{c.id}: {mark}"
+
+
+def test_the_runner_diagnoses_and_a_crash_is_a_score(tmp_path: Path, case: Case) -> None:
+    empty = incident(tmp_path, "nothing-there", ["loss.lr_too_high"])
+    (empty.files / "train.log").unlink()
+    told: list[str] = []
+    scores = evaluate([case, empty], jobs=2, told=lambda s: told.append(s.id), keep=tmp_path / "kept")
+    assert [s.id for s in scores] == ["nan-run", "nothing-there"]
+    assert set(told) == {"nan-run", "nothing-there"}
+    assert scores[0].error == ""
+    assert scores[0].invented == []
+    assert scores[1].error.startswith("NothingReadable")
+    kept = Report.model_validate_json((tmp_path / "kept" / "nan-run.json").read_text())
+    assert kept.question == "Why?"
+    assert "nan-run" not in kept.to_json()  # not even the incident's name reaches the diagnosis

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ..errors import ParseError
 from .capture_tables import anchor_words
-from .files import LINE_LIMIT, Line, RunFile, blocks, open_regular
+from .files import LINE_LIMIT, Line, RunFile
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
@@ -58,7 +57,6 @@ class Anchored:
 
     hits: dict[str, list[Hit]] = field(default_factory=dict)
     looked: list[RunFile] = field(default_factory=list)
-    unread: list[tuple[str, str]] = field(default_factory=list)
     dropped: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def of(self, topic: str, *, good: bool = False) -> list[Hit]:
@@ -79,7 +77,7 @@ def rank_of(data: bytes, default: int | None = None) -> int | None:
 
 def anchored(ws: Workspace) -> Anchored:
     """The pass over all text of the run, made once."""
-    return ws.memo("anchors", lambda: _pass(ws.files))
+    return ws.memo("anchor_lines", lambda: _pass(ws))
 
 
 def eligible(file: RunFile) -> bool:
@@ -90,16 +88,12 @@ def eligible(file: RunFile) -> bool:
     return file.role in LOOKED_AT and suffix not in PROSE
 
 
-def _pass(files: list[RunFile]) -> Anchored:
+def _pass(ws: Workspace) -> Anchored:
     found = Anchored()
-    for file in filter(eligible, files):
-        try:
-            kept = _File(file)
-            for number, offset, data, topics in _hit_lines(file):
-                kept.add(number, offset, data, topics)
-        except (ParseError, OSError, EOFError) as e:
-            found.unread.append((file.name, str(e)))
-            continue
+    for file in filter(eligible, ws.files):
+        kept = _File(file)
+        for number, offset, data, topics in _hit_lines(ws.blocks(file)):
+            kept.add(number, offset, data, topics)
         found.looked.append(file)
         kept.pour_into(found)
     return found
@@ -135,10 +129,10 @@ class _File:
                 found.dropped[self.file.name, topic] = self.seen[topic] - len(kept)
 
 
-def _hit_lines(file: RunFile) -> Iterator[tuple[int, int, bytes, set[str]]]:
+def _hit_lines(content: Iterator[bytes]) -> Iterator[tuple[int, int, bytes, set[str]]]:
     scan = _scanner()
     number, offset, rest = 1, 0, b""
-    for n, block in enumerate(blocks(file.path)):
+    for n, block in enumerate(content):
         if n == 0 and b"\0" in block[:4096] and not block.startswith((b"\xff\xfe", b"\xfe\xff")):
             return  # binary
         data = rest + block
@@ -208,52 +202,3 @@ def _plain_scanner(words: list[tuple[str, str]]) -> Callable[[bytes], list[tuple
         groups.setdefault(topic, []).append(re.escape(word))
     patterns = {t: re.compile("|".join(group).encode(), re.IGNORECASE) for t, group in groups.items()}
     return lambda data: [(m.end(), topic) for topic, p in patterns.items() for m in p.finditer(data)]
-
-
-def around(hit: Hit, before: int = 24 << 10, after: int = 2 << 10) -> list[Line]:
-    """The lines about a hit, itself included, within so many bytes before and after it.
-
-    Plain files are read at the place; a compressed one is read again from its start.
-    """
-    if hit.file.path.suffix in {".gz", ".zst", ".xz", ".bz2"}:
-        data, base = _compressed_window(hit, before, after)
-    else:
-        base = max(0, hit.line.offset - before)
-        try:
-            with open_regular(hit.file.path) as raw:
-                raw.seek(base)
-                data = raw.read(hit.line.offset - base + len(hit.line.data) + after) or b""
-        except (OSError, ParseError):  # the file went away since the pass
-            return [hit.line]
-    return _cut(data, base, hit.line)
-
-
-def _compressed_window(hit: Hit, before: int, after: int) -> tuple[bytes, int]:
-    base, end = max(0, hit.line.offset - before), hit.line.offset + len(hit.line.data) + after
-    at, kept = 0, bytearray()
-    try:
-        for block in blocks(hit.file.path):
-            kept += block[max(0, base - at) : max(0, end - at)]
-            at += len(block)
-            if at >= end:
-                break
-    except (OSError, EOFError, ParseError):
-        pass  # what could be read so far is the window
-    return bytes(kept), base
-
-
-def _cut(data: bytes, base: int, at: Line) -> list[Line]:
-    parts, offset = data.split(b"\n"), base
-    if base:  # the first piece is the end of a line
-        offset += len(parts[0]) + 1
-        parts = parts[1:]
-    lines: list[Line] = []
-    for part in parts:
-        lines.append(Line(0, offset, part[:LINE_LIMIT], len(part) > LINE_LIMIT))
-        offset += len(part) + 1
-    index = next((i for i, line in enumerate(lines) if line.offset == at.offset), None)
-    if index is None:
-        return [at]
-    if lines and not lines[-1].data:
-        lines.pop()
-    return [Line(at.number + i - index, x.offset, x.data, x.cut) for i, x in enumerate(lines)]

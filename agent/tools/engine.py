@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from statistics import mean
 
 from ..reading import engine_events as ee
-from ..reading.anchor_lines import Hit, anchored, around
+from ..reading.anchor_lines import Hit, anchored
+from ..reading.windows import around
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
@@ -72,18 +73,18 @@ def _name(text: str) -> str:
 
 def _lines(ws: Workspace, hits: list[Hit]) -> Iterator[Evidence]:
     shown: dict[str, int] = {}
-    for hit in _with_neighbours(hits):
+    for hit in _with_neighbours(ws, hits):
         for key, value in _facts(hit.text):
             shown[key] = shown.get(key, 0) + 1
             if shown[key] <= EACH:
                 yield ws.cite(hit.file, hit.line, key, value, rank=hit.rank)
 
 
-def _with_neighbours(hits: list[Hit]) -> Iterator[Hit]:
+def _with_neighbours(ws: Workspace, hits: list[Hit]) -> Iterator[Hit]:
     """A table that compares engine and trainer: rows that agree stand beside the one that does not."""
     seen: set[tuple[str, int]] = set()
     for hit in hits:
-        near = around(hit, 600, 600) if ee.COMPARED.search(hit.text) else [hit.line]
+        near = around(ws, hit, 600, 600) if ee.COMPARED.search(hit.text) else [hit.line]
         for line in near:
             if (hit.file.name, line.number) not in seen and (line is hit.line or ee.COMPARED.search(line.text)):
                 seen.add((hit.file.name, line.number))

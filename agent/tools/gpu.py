@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from ..reading import smi
 from ..reading.anchor_lines import Hit, anchored
 from ..reading.files import RunFile
+from ..reading.windows import excerpt
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
-SMALL = 8 << 20
 HOT = 85  # degrees Celsius: the throttle point of data-centre cards is near
 BROKEN: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (key, re.compile(pattern, re.IGNORECASE))
@@ -50,8 +50,7 @@ def gpu_captures(ws: Workspace) -> ToolResult:
     found = anchored(ws)
     evidence = [*_broken(ws, found.of("gpu"))]
     for file in found.files("gpu"):
-        if file.size <= SMALL:
-            evidence += _file(ws, file)
+        evidence += _file(ws, file)
     if not evidence:
         return not_applicable("no capture of nvidia-smi among the run's files")
     text = "\n".join(f"{e.file}:{e.line} {e.key} = {e.value}" for e in evidence[:80])
@@ -73,7 +72,7 @@ def _broken(ws: Workspace, hits: list[Hit]) -> Iterator[Evidence]:
 
 
 def _file(ws: Workspace, file: RunFile) -> Iterator[Evidence]:
-    lines = list(ws.lines(file))
+    lines = excerpt(ws, file, "gpu")
     readings = list(smi.readings(lines))
     shown: Counter[tuple[str, str]] = Counter()
     for key, value, reading in _judge(readings):

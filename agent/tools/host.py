@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from ..reading import host_lines as hl
 from ..reading.anchor_lines import Anchored, Hit, anchored
 from ..reading.files import RunFile
+from ..reading.windows import excerpt
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 EACH = 4
-SMALL = 1 << 20  # captures of df, ulimit, free; read whole
 STATES_OF_INTEREST = {"COMPLETED"}  # told once, as a sign of health
 MEASURES = {"nofile_limit", "memlock_limit", "shm_bytes", "memory_total_bytes", "memory_available_bytes"}
 
@@ -52,13 +52,12 @@ def _lines(ws: Workspace, hits: list[Hit]) -> Iterator[Evidence]:
 def _captures(ws: Workspace, found: Anchored) -> Iterator[Evidence]:
     """df and friends: tables whose header gives the unit, commands whose answer is the next line."""
     for file in found.files("host"):
-        if file.size <= SMALL:
-            yield from _capture(ws, file)
+        yield from _capture(ws, file)
 
 
 def _capture(ws: Workspace, file: RunFile) -> Iterator[Evidence]:
     unit, asked = "size", ""
-    for line in ws.lines(file):
+    for line in excerpt(ws, file, "host", after=4 << 10):
         text = line.text
         if m := hl.DF_HEADER.match(text):
             unit = m["unit"].lower()

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ..reading import oom
-from ..reading.anchor_lines import Anchored, Hit, anchored, around, rank_of
+from ..reading.anchor_lines import Anchored, Hit, anchored, rank_of
 from ..reading.files import Line
+from ..reading.windows import around
 from ..tool import clean, finding, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
@@ -60,15 +61,15 @@ def oom_report(ws: Workspace) -> ToolResult:
     if not failures and not any(e.key == "memory.killed" for e in evidence):
         return clean("no out-of-memory message", evidence)
     for failure in failures[:TRACES]:
-        _look_around(failure)
+        _look_around(ws, failure)
     for failure in failures:
         evidence += _message(ws, failure)
     evidence += _over_ranks(ws, failures)
     return finding(_summary(failures, evidence), _distinct(evidence), _told(failures))
 
 
-def _look_around(failure: Failure) -> None:
-    lines = around(failure.hit)
+def _look_around(ws: Workspace, failure: Failure) -> None:
+    lines = around(ws, failure.hit)
     at = next((i for i, x in enumerate(lines) if x.number == failure.hit.line.number), None)
     if at is None:
         return

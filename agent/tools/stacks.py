@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from ..reading import stack_dumps as sd
 from ..reading.anchor_lines import anchored
 from ..reading.files import RunFile
+from ..reading.windows import excerpt
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 FRAMES_PER_STACK = 4
 STACKS_SHOWN = 24
-LARGE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def stacks(ws: Workspace) -> ToolResult:
     all workers stand in the same call, and which rank stands elsewhere than the others.
     """
     found = anchored(ws)
-    files = [f for f in found.files("stack") if f.size <= LARGE]
+    files = found.files("stack")
     read = {f.name: (f, _read(ws, f)) for f in files}
     places = [p for f, dumped in read.values() for s in dumped if (p := _place(f, s))]
     if not places:
@@ -59,7 +59,7 @@ def stacks(ws: Workspace) -> ToolResult:
 def _read(ws: Workspace, file: RunFile) -> list[sd.Stack]:
     if file.path.suffix == ".json":
         return sd.json_stacks(ws.text(file, 8 << 20))
-    return sd.stacks(ws.lines(file))
+    return sd.stacks(excerpt(ws, file, "stack"))
 
 
 def _place(file: RunFile, stack: sd.Stack) -> Place | None:

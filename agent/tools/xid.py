@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..reading import kernel_log as kl
-from ..reading.anchor_lines import Hit, anchored, around
+from ..reading.anchor_lines import Hit, anchored
+from ..reading.windows import around
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
@@ -76,7 +77,7 @@ def _off_the_bus(ws: Workspace, hits: list[Hit]) -> Iterator[Evidence]:
         card = kl.CARD.search(hit.text) or kl.XID.search(hit.text)
         line = hit.line
         if card is None:
-            for above in around(hit, before=600, after=0)[::-1][1:4]:
+            for above in around(ws, hit, before=600, after=0)[::-1][1:4]:
                 if card := kl.CARD.search(above.text):
                     line = above
                     break

@@ -17,6 +17,7 @@ from ..workspace import Workspace
 TRACES = 24  # failures whose surroundings are read; thousands of ranks print the same one
 SMALL_REQUEST = 512 << 20
 HOST_PERCENT = re.compile(r"CPU Virtual Memory:\s+used = ([\d.]+) GB, percent = ([\d.]+)\s?%", re.IGNORECASE)
+NODE_USED = re.compile(r"\(IP: \S+?,.{0,400}? was [\d.]+ ?GB / [\d.]+ ?GB \((0\.\d+|1\.0\d*)\)")
 GPU_ALLOCATED = re.compile(r"\bMA ([\d.]+) GB\b.*?Max_MA ([\d.]+) GB")
 KILLED = re.compile(
     r"return code = -9\b|exit ?code\s?[:=]?\s{0,2}-9\b|code:? 137\b|Signals\.SIGKILL|\bSIGKILL\b|signal 9\b|"
@@ -126,8 +127,10 @@ def _frames(ws: Workspace, failure: Failure, where: dict) -> Iterator[Evidence]:
 
 
 def _phase_of_message(text: str) -> list[str]:
-    if re.search(r"cache blocks|KV cache memory|on startup is less|mem-fraction", text):
+    if re.search(r"cache blocks|KV cache|on startup is less|mem-fraction", text):
         return ["kv_cache"]
+    if re.search(r"CUresult error|cu_mem_create|torch_memory_saver", text):
+        return ["wake_up"]  # the allocator of engines that sleep
     return ["nccl_init"] if re.search(r"nccl|NCCL|/nccl-", text) else []
 
 
@@ -151,6 +154,8 @@ def _host(ws: Workspace, found: Anchored, died: bool) -> Iterator[Evidence]:
     for hit in found.of("oom"):
         if m := HOST_PERCENT.search(hit.text):
             percents.append((hit, float(m[2])))
+        if m := NODE_USED.search(hit.text):
+            percents.append((hit, round(100 * float(m[1]), 1)))
         if m := GPU_ALLOCATED.search(hit.text):
             allocated.append((hit, float(m[1])))
         if UNBALANCED.search(hit.text):

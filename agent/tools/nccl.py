@@ -47,6 +47,8 @@ FACTS: tuple[tuple[str, re.Pattern[str], int | None], ...] = tuple(
         ("ib_error", r"async (?:fatal )?event ?: ?.{1,80}|ibv_\w+ failed.{0,120}|call to ibv_\w+ failed.{0,120}", 0),
         ("mtu_mismatch", r"MTU mismatch.{0,120}", 0),
         ("version_mismatch", r"mismatched NCCL version detected.{0,160}", 0),
+        ("mismatched_collective", r"mismatched collective detected.{0,120}|different \w+ operation counts", 0),
+        ("straggler", r"\d+ ranks? ha(?:s|ve) launched up to operation \d+", 0),
         ("p2p_disabled", r"P2P is disabled.{0,100}", 0),
         ("net", r"using network (\S+)", 1),
         ("interface", r"bootstrap ?: using (?:\[\d+\])?([\w.-]+):", 1),
@@ -117,7 +119,7 @@ def nccl_log(ws: Workspace) -> ToolResult:
 
 FAULTS = {
     "warn", "result", "init_incomplete", "nvls_failure", "ib_error", "connection", "store_connection",
-    "duplicate_gpu", "cuda_failure", "shm_failure", "test_failed", "version_mismatch", "mtu_mismatch",
+    "duplicate_gpu", "cuda_failure", "shm_failure", "test_failed", "version_mismatch", "mtu_mismatch", "mismatched_collective",
 }  # fmt: skip
 
 

@@ -1,0 +1,220 @@
+"""The training loop: what is kept, what waits for the device, what is stepped and cleared, and in which order."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..syntax import Function, Loop, Syntax, constant, dotted, last, names, receiver, walk
+from .project import Code, Hazard, Project, detects
+
+_OPTIMIZER = re.compile(r"opt(im|imizer)?(_?\w{1,3})?$|^optimizer|optim\b", re.IGNORECASE)
+_SCHEDULER = re.compile(r"sched", re.IGNORECASE)
+_ACCUMULATION = re.compile(r"accum|grad_acc|iters_to_acc", re.IGNORECASE)
+_SYNCS = frozenset({"item", "cpu", "numpy", "tolist", "synchronize", "empty_cache"})
+_DETACHED = frozenset({"item", "detach", "tolist", "float", "cpu", "numpy", "data", "reduce_mean", "no_grad"})
+
+
+def training_loops(s: Syntax) -> list[Loop]:
+    """Innermost loops that call `backward`."""
+    found = []
+    for call in s.calls_of("backward", "manual_backward"):
+        if (loop := s.loop_of(call)) is not None and loop not in found:
+            found.append(loop)
+    return found
+
+
+def steps_of(node: ast.AST, pattern: re.Pattern[str]) -> list[ast.Call]:
+    """Calls `x.step()` below a node where the name of x fits."""
+    return [
+        n for n in walk(node)
+        if isinstance(n, ast.Call) and last(n.func) == "step" and pattern.search(last(receiver(n)))
+    ]  # fmt: skip
+
+
+@detects("item_in_loop", "print_in_loop", "device_transfer_in_loop")
+def waiting(code: Code, project: Project) -> Iterator[Hazard]:
+    """Reads of device values in every step. One is customary; several, or one a parameter, cost time."""
+    s = code.syntax
+    for loop in training_loops(s):
+        inside = [n for n in walk(loop, into_functions=False) if isinstance(n, ast.Call)]
+        unguarded = [c for c in inside if last(c.func) in _SYNCS and not s.guarded(c, loop)]
+        inner = [c for c in unguarded if _repeated(s, c, loop)]
+        heavy = [c for c in unguarded if last(c.func) in ("synchronize", "empty_cache")]
+        if len(unguarded) >= 3 or inner or heavy:
+            for call in (heavy or inner or unguarded)[:3]:
+                yield Hazard("item_in_loop", call.lineno, last(call.func))
+        for call in inside:
+            if last(call.func) in ("cpu", "numpy") and not s.guarded(call, loop):
+                yield Hazard("device_transfer_in_loop", call.lineno, dotted(receiver(call)))
+            if isinstance(call.func, ast.Name) and call.func.id == "print" and not s.guarded(call, loop) and call.args:
+                yield Hazard("print_in_loop", call.lineno, True)
+
+
+def _repeated(s: Syntax, node: ast.AST, loop: Loop) -> bool:
+    """Whether a node runs several times in one turn of the loop."""
+    for n in s.above(node):
+        if n is loop:
+            return False
+        if isinstance(n, Loop | ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp):
+            return True
+    return False
+
+
+@detects("graph_kept", "no_detach_for_log", "retain_graph")
+def kept(code: Code, project: Project) -> Iterator[Hazard]:
+    """A loss with its graph is added to something that outlives the step."""
+    s = code.syntax
+    for call in s.calls_of("backward"):
+        if any(k.arg == "retain_graph" and constant(k.value) is True for k in call.keywords) and s.loop_of(call):
+            yield Hazard("retain_graph", call.lineno)
+    for loop in training_loops(s):
+        differentiated = {dotted(receiver(c)).split(".")[-1] for c in _calls(loop, "backward")}
+        differentiated |= {last(c.args[0]) for c in _calls(loop, "backward", "manual_backward") if c.args}
+        fresh = {t for n in walk(loop) if isinstance(n, ast.Assign) for t in map(last, n.targets) if t}
+        for name, value, line, listed in _additions(loop):
+            if name in fresh or name in differentiated or _DETACHED & names(value):
+                continue
+            if _is_loss(value, differentiated):
+                yield Hazard("graph_kept", line, name)
+                if listed:
+                    yield Hazard("no_detach_for_log", line, name)
+
+
+def _calls(node: ast.AST, *wanted: str) -> list[ast.Call]:
+    return [n for n in walk(node) if isinstance(n, ast.Call) and last(n.func) in wanted]
+
+
+def _additions(loop: Loop) -> Iterator[tuple[str, ast.expr, int, bool]]:
+    """`x += y` and `xs.append(y)` in a loop: name, value, line, whether x is a list."""
+    for n in walk(loop, into_functions=False):
+        if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add):
+            yield last(n.target), n.value, n.lineno, False
+        elif isinstance(n, ast.Call) and last(n.func) == "append" and n.args:
+            yield last(receiver(n)), n.args[0], n.lineno, True
+
+
+def _is_loss(value: ast.expr, differentiated: set[str]) -> bool:
+    """Whether a value is the differentiated loss, as it is or scaled."""
+    while isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
+        value = value.left if not isinstance(value.left, ast.Constant) else value.right
+    return isinstance(value, ast.Name | ast.Attribute) and last(value) in differentiated - {""}
+
+
+@detects("missing_zero_grad", "scheduler_misplaced")
+def stepping(code: Code, project: Project) -> Iterator[Hazard]:
+    """Gradients that are never cleared; a schedule that moves before, or more often than, the optimizer."""
+    s = code.syntax
+    cleared = project.mentions("zero_grad", ".grad = None", "accelerator.accumulate", "deepspeed.initialize")
+    for loop in training_loops(s):
+        optimizers, schedulers = steps_of(loop, _OPTIMIZER), steps_of(loop, _SCHEDULER)
+        if optimizers and not cleared:
+            yield Hazard("missing_zero_grad", optimizers[0].lineno)
+        if not optimizers or code.mentions("accelerator.accumulate"):
+            continue
+        for step in schedulers:
+            if s.loop_of(step) is not s.loop_of(optimizers[0]) or s.function_of(step) is not s.function_of(
+                optimizers[0]
+            ):
+                continue
+            before = step.lineno < min(o.lineno for o in optimizers)
+            oftener = _accumulating(s, optimizers[0], loop) and not _accumulating(s, step, loop)
+            if before or oftener:
+                yield Hazard(
+                    "scheduler_misplaced", step.lineno, "before the optimizer" if before else "every micro-step"
+                )
+
+
+def _accumulating(s: Syntax, node: ast.AST, loop: Loop) -> bool:
+    """Whether a node runs only every so many turns (`if step % n == 0`)."""
+    for n in s.above(node):
+        if n is loop:
+            return False
+        if isinstance(n, ast.If) and any(isinstance(m, ast.Mod) for m in walk(n.test)):
+            return True
+    return False
+
+
+@detects("unscaled_accumulation")
+def accumulation(code: Code, project: Project) -> Iterator[Hazard]:
+    """Micro-batch losses are summed over the accumulation steps and never divided by their number."""
+    s = code.syntax
+    if code.mentions("accelerator.accumulate", "deepspeed.initialize", "accelerator.backward"):
+        return
+    for loop in training_loops(s):
+        gates = [
+            n for n in walk(loop)
+            if isinstance(n, ast.If) and steps_of(n, _OPTIMIZER) and any(isinstance(m, ast.Mod) for m in walk(n.test))
+        ]  # fmt: skip
+        if not gates or not _ACCUMULATION.search(" ".join(names(gates[0].test))):
+            continue
+        divisions = [n for n in walk(loop) if isinstance(n, ast.BinOp | ast.AugAssign) and isinstance(n.op, ast.Div)]
+        if not divisions:
+            for call in _calls(loop, "backward")[:1]:
+                yield Hazard("unscaled_accumulation", call.lineno)
+
+
+@detects("clip_before_unscale", "step_without_scaler", "half_weights_trained")
+def half_precision(code: Code, project: Project) -> Iterator[Hazard]:
+    """A gradient scaler that is used by halves, or FP16 weights trained without one."""
+    s = code.syntax
+    scaled = [c for c in s.calls_of("scale") if "scaler" in last(receiver(c)).lower()]
+    stepped = [c for c in s.calls_of("step") if "scaler" in last(receiver(c)).lower()]
+    for step in stepped:
+        scope = s.scope_of(step)
+        unscaled = _calls(scope, "unscale_", "unscale_gradients")
+        for clip in _calls(scope, "clip_grad_norm_", "clip_grad_value_"):
+            if clip.lineno < step.lineno and not any(u.lineno < clip.lineno for u in unscaled):
+                yield Hazard("clip_before_unscale", clip.lineno)
+    if scaled and not stepped:
+        for step in steps_of(s.scope_of(scaled[0]), _OPTIMIZER)[:1]:
+            yield Hazard("step_without_scaler", step.lineno)
+    if training_loops(s) and not scaled and not code.mentions("GradScaler", "deepspeed", "loss_scale"):
+        for call in s.calls_of("half"):
+            if re.fullmatch(r"(self\.)?(model|net|unet)(\.\w+)?", dotted(receiver(call))):
+                yield Hazard("half_weights_trained", call.lineno)
+
+
+@detects("eval_without_no_grad", "eval_mode_missing", "train_mode_missing")
+def evaluation(code: Code, project: Project) -> Iterator[Hazard]:
+    """Evaluation that builds graphs or leaves dropout on, and training that goes on in evaluation mode."""
+    s = code.syntax
+    for function in s.functions:
+        if not re.match(r"_?(eval|valid|test_(?!_)|predict|inference)", function.name) or _calls(function, "backward"):
+            continue
+        loops = [n for n in walk(function) if isinstance(n, ast.For) and _runs_model(n)]
+        if not loops:
+            continue
+        if not _without_grad(s, function):
+            yield Hazard("eval_without_no_grad", function.lineno, function.name)
+        if not code.mentions(".eval()", ".train(False)", "evaluating("):
+            yield Hazard("eval_mode_missing", function.lineno, function.name)
+    if training_loops(s) and not code.mentions(".train(", "set_train"):
+        for call in s.calls_of("eval"):
+            if re.search(r"(^|\.)(model|net)$", dotted(receiver(call))) and not call.args and _in_training(s, call):
+                yield Hazard("train_mode_missing", call.lineno)
+
+
+def _in_training(s: Syntax, call: ast.Call) -> bool:
+    """Whether `model.eval()` runs between steps: in a loop, or in a function called from the file's loops."""
+    if any(isinstance(n, Loop) for n in s.above(call)):
+        return True
+    function = s.function_of(call)
+    return function is not None and any(
+        isinstance(n, Loop) for c in s.calls_of(function.name) for n in s.above(c)
+    )  # fmt: skip
+
+
+def _runs_model(loop: ast.For) -> bool:
+    return any(
+        isinstance(n, ast.Call) and re.fullmatch(r"(self\.)?(\w+_)?(model|net|network)", dotted(n.func))
+        for n in walk(loop)
+    )
+
+
+def _without_grad(s: Syntax, function: Function) -> bool:
+    off = {"no_grad", "inference_mode", "set_grad_enabled", "enable_grad", "no_gradient"}
+    if off & names(function):
+        return True
+    return any(off & names(n) for c in s.calls_of(function.name) for n in s.above(c) if isinstance(n, ast.With))

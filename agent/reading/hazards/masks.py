@@ -1,0 +1,149 @@
+"""Masks of a loss that one path takes into account and its sibling forgets."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..syntax import Function, Syntax, constant, dotted, last, names, walk
+from .project import Code, Hazard, Project, detects
+
+_MASK = re.compile(r"mask", re.IGNORECASE)
+
+
+@detects("mask_not_passed", "sibling_switch")
+def forgotten(code: Code, project: Project) -> Iterator[Hazard]:
+    """One function multiplies a second mask into the loss mask; a sibling computes the loss with the first alone.
+
+    Cites where the masks are combined, where the bare one is passed, the flag that chooses between the two in
+    every file, and where a rollout writes the mask.
+    """
+    if "mask" not in code.source:
+        return
+    s = code.syntax
+    for first, second, where in combined(s):
+        siblings = [f for f in s.functions if f is not s.function_of(where) and _loss_path(f)]
+        for sibling in siblings:
+            bare = _bare_use(sibling, first)
+            if bare is None or _mentions(sibling, second):
+                continue
+            yield Hazard("mask_not_passed", where.lineno, second)
+            yield Hazard("mask_not_passed", bare.lineno, second)
+            yield from _switch(code, sibling)
+
+
+@detects("mask_produced")
+def produced(code: Code, project: Project) -> Iterator[Hazard]:
+    """Where a rollout writes a mask of what the model sampled, in a project where one path forgets it."""
+    if not _forgetful_flags(project)[0]:
+        return
+    for call in code.syntax.calls_of("append", "extend"):
+        if isinstance(call.func, ast.Attribute) and (name := _role_mask(call.func.value)):
+            yield Hazard("mask_produced", call.lineno, name)
+
+
+@detects("sibling_switch")
+def switched(code: Code, project: Project) -> Iterator[Hazard]:
+    """Where another file sets the flag that chooses the path without the mask."""
+    _, flags = _forgetful_flags(project)
+    for call in code.syntax.calls:
+        for argument in call.keywords:
+            if argument.arg in flags:
+                yield Hazard("sibling_switch", argument.value.lineno, argument.arg)
+
+
+def combined(s: Syntax) -> Iterator[tuple[str, str, ast.AST]]:
+    """`mask = mask * other` (or `&`, `*=`): names of both masks as keys or variables, and the place."""
+    for function in s.functions:
+        known: dict[str, str] = {}
+        for n in walk(function):
+            if isinstance(n, ast.Assign) and len(n.targets) == 1:
+                target = last(n.targets[0])
+                if isinstance(n.value, ast.BinOp) and isinstance(n.value.op, ast.Mult | ast.BitAnd):
+                    left, right = mask_name(n.value.left), mask_name(n.value.right)
+                    if left and right and left != right:
+                        yield known.get(left, left), known.get(right, right), n
+                elif (name := mask_name(n.value)) and target:
+                    known[target] = name
+            elif isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Mult | ast.BitAnd):
+                left, right = mask_name(n.target), mask_name(n.value)
+                if left and right and left != right:
+                    yield known.get(left, left), known.get(right, right), n
+
+
+def mask_name(node: ast.AST) -> str:
+    """The name of a mask: of a variable, attribute, string key or `.get("key")`; empty for anything else."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "get" and node.args and isinstance(constant(node.args[0]), str):
+            name = str(constant(node.args[0]))
+            return name if _MASK.search(name) else ""
+        node = node.func.value  # .float(), .to(device), .bool()
+    if isinstance(node, ast.Subscript):
+        key = constant(node.slice)
+        return key if isinstance(key, str) and _MASK.search(key) else mask_name(node.value)
+    name = last(node)
+    return name if _MASK.search(name) else ""
+
+
+def _role_mask(node: ast.AST) -> str:
+    name = mask_name(node)
+    return name if name and "attention" not in name else ""
+
+
+def _loss_path(function: Function) -> bool:
+    return "loss" in function.name.lower() or any(
+        isinstance(n, ast.Call) and "loss" in last(n.func).lower() for n in walk(function)
+    )
+
+
+def _bare_use(function: Function, mask: str) -> ast.AST | None:
+    """Where a function gives the first mask alone to a call."""
+    for n in walk(function):
+        if isinstance(n, ast.Call):
+            for value in [*n.args, *(k.value for k in n.keywords)]:
+                if mask_name(value) == mask and "loss" in (dotted(n.func) + " " + function.name).lower():
+                    return value
+    return None
+
+
+def _mentions(function: Function, name: str) -> bool:
+    return name in names(function) or any(
+        isinstance(n, ast.Constant) and n.value == name for n in walk(function)
+    )  # fmt: skip
+
+
+def _forgetful(s: Syntax) -> list[Function]:
+    found = []
+    for first, second, where in combined(s):
+        for f in s.functions:
+            if f is not s.function_of(where) and _loss_path(f) and _bare_use(f, first) and not _mentions(f, second):
+                found.append(f)
+    return found
+
+
+def _forgetful_flags(project: Project) -> tuple[bool, set[str]]:
+    """Whether any path of the project forgets a mask, and the flags that choose such a path."""
+
+    def find() -> tuple[bool, set[str]]:
+        found = [(c.syntax, f) for c in project.codes if "mask" in c.source for f in _forgetful(c.syntax)]
+        return bool(found), {flag for s, f in found for flag in _flags(s, f)}
+
+    return project.once("forgetful", find)
+
+
+def _flags(s: Syntax, sibling: Function) -> set[str]:
+    """Names tested where the sibling is called."""
+    found: set[str] = set()
+    for call in s.calls_of(sibling.name):
+        for n in s.above(call):
+            if isinstance(n, ast.If):
+                found |= {name for name in names(n.test) if name not in ("self", "args", "config", "cfg")}
+    return found
+
+
+def _switch(code: Code, sibling: Function) -> Iterator[Hazard]:
+    for call in code.syntax.calls_of(sibling.name):
+        for n in code.syntax.above(call):
+            if isinstance(n, ast.If):
+                yield Hazard("sibling_switch", n.lineno, sibling.name)

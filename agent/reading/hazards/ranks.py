@@ -1,0 +1,170 @@
+"""Code that runs in several processes: devices, collectives under a condition, samplers, seeds."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..syntax import Syntax, constant, dotted, keyword, last, names, receiver, walk
+from .project import Code, Hazard, Project, detects
+
+_RANK = re.compile(
+    r"rank|is_main_process|is_world_process_zero|is_master|is_global_zero|is_local_main|master_process", re.I
+)
+_COLLECTIVES = frozenset(
+    {"barrier", "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "broadcast", "all_to_all",
+     "all_gather_object", "broadcast_object_list", "gather_object", "scatter", "wait_for_everyone", "monitored_barrier",
+     "save_state", "gather_for_metrics"}
+)  # fmt: skip
+_GROUP = re.compile(r"dist|distributed|accelerator|fabric|comm|hvd|strategy|collectives|pg|group", re.IGNORECASE)
+_CUDA = re.compile(r"^cuda:\d+$")
+
+
+@detects("default_device")
+def one_device(code: Code, project: Project) -> Iterator[Hazard]:
+    """A device with a fixed number in code that runs once per GPU."""
+    if not project.several_processes:
+        return
+    s = code.syntax
+    for call in s.calls:
+        name = last(call.func)
+        if name == "add_argument" and _CUDA.match(str(constant(keyword(call, "default")))):
+            default = keyword(call, "default")
+            yield Hazard("default_device", default.lineno if default else call.lineno, constant(default))
+        elif name in ("to", "device", "cuda", "set_device") and call.args and _fixed(call.args[0], name):
+            if not any(isinstance(n, ast.IfExp | ast.If) for n in s.above(call)):
+                yield Hazard("default_device", call.lineno, constant(call.args[0]))
+    for function in s.functions:
+        for default in [*function.args.defaults, *function.args.kw_defaults]:
+            if default is not None and _CUDA.match(str(constant(default))):
+                yield Hazard("default_device", default.lineno, constant(default))
+    for n in s.every(ast.Assign):
+        if _CUDA.match(str(constant(n.value))) and "device" in last(n.targets[0]).lower():
+            yield Hazard("default_device", n.lineno, constant(n.value))
+
+
+def _fixed(value: ast.expr, function: str) -> bool:
+    found = constant(value)
+    if function in ("set_device", "cuda"):
+        return isinstance(found, int) and not isinstance(found, bool)
+    return bool(_CUDA.match(str(found)))
+
+
+@detects("collective_under_rank")
+def lonely(code: Code, project: Project) -> Iterator[Hazard]:
+    """A collective that only some ranks reach: under a condition on the rank, or after others have returned."""
+    s = code.syntax
+    for n in s.every(ast.If):
+        kind = _rank_test(n.test)
+        if not kind:
+            continue
+        inside = [c for part in n.body for c in walk(part, False) if isinstance(c, ast.Call) and _collective(c, code)]
+        otherwise = {last(c.func) for part in n.orelse for c in walk(part) if isinstance(c, ast.Call)}
+        for call in inside:
+            if last(call.func) not in otherwise and not _paired(s, n, last(call.func)):
+                yield Hazard("collective_under_rank", call.lineno, last(call.func))
+        function = s.function_of(n)
+        if function is not None and n.body and isinstance(n.body[-1], ast.Return) and not n.orelse:
+            for call in walk(function, False):
+                if isinstance(call, ast.Call) and _collective(call, code) and call.lineno > n.lineno + len(n.body):
+                    yield Hazard("collective_under_rank", call.lineno, last(call.func))
+
+
+def _rank_test(test: ast.expr) -> str:
+    """`one` where a test holds on a single rank, `others` where on all but one, empty where it says no such thing."""
+    if isinstance(test, ast.BoolOp):
+        return next((kind for v in test.values if (kind := _rank_test(v))), "") if isinstance(test.op, ast.And) else ""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _rank_test(test.operand)
+        if inner:
+            return "others" if inner == "one" else "one"
+        return "one" if re.search(r"rank$", last(test.operand), re.IGNORECASE) else ""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and _RANK.search(dotted(test.left)):
+        compared = constant(test.comparators[0])
+        if compared == 0 and not isinstance(compared, bool):
+            return (
+                "one"
+                if isinstance(test.ops[0], ast.Eq)
+                else "others"
+                if isinstance(test.ops[0], ast.NotEq | ast.Gt)
+                else ""
+            )
+        return ""
+    name = last(test.func) if isinstance(test, ast.Call) else last(test)
+    return (
+        "one"
+        if re.search(r"is_(\w+_)?(main|master|rank_?0|rank_zero|process_zero|global_zero)|master_process", name)
+        else ""
+    )
+
+
+def _collective(call: ast.Call, code: Code) -> bool:
+    name = last(call.func)
+    if name == "save_checkpoint":
+        return code.mentions("deepspeed") and bool(re.search(r"engine|model", last(receiver(call))))
+    return name in _COLLECTIVES and bool(_GROUP.search(dotted(receiver(call))) or isinstance(call.func, ast.Name))
+
+
+def _paired(s: Syntax, condition: ast.If, name: str) -> bool:
+    """Whether the function also calls it under the opposite condition (main process first, the rest after)."""
+    kind = _rank_test(condition.test)
+    scope = s.scope_of(condition)
+    return any(
+        isinstance(n, ast.If) and _rank_test(n.test) not in ("", kind)
+        and any(isinstance(c, ast.Call) and last(c.func) == name for c in walk(n))
+        for n in walk(scope)
+    ) or any(
+        isinstance(n, ast.If) and n is not condition and dotted(n.test) == "?" and name in {
+            last(c.func) for c in walk(n) if isinstance(c, ast.Call)} and _mentions_ranks(n.test)
+        for n in walk(scope)
+    )  # fmt: skip
+
+
+def _mentions_ranks(test: ast.expr) -> bool:
+    return any(_RANK.search(name) for name in names(test)) and any(
+        isinstance(c, ast.NotIn | ast.In) for c in walk(test)
+    )
+
+
+@detects("sampler_no_set_epoch", "shuffle_with_sampler", "no_distributed_sampler", "drop_last_missing")
+def samplers(code: Code, project: Project) -> Iterator[Hazard]:
+    """How data is divided among ranks."""
+    s = code.syntax
+    made = s.calls_of("DistributedSampler")
+    epochs = any(re.search(r"epoch", " ".join(names(loop.target)), re.IGNORECASE) for loop in s.every(ast.For))
+    if epochs and not project.mentions("set_epoch"):
+        for call in made:
+            if constant(keyword(call, "shuffle")) is not False:
+                yield Hazard("sampler_no_set_epoch", call.lineno)
+    wrapped = code.mentions("DistributedDataParallel(", "DDP(")
+    divided = project.mentions(
+        "DistributedSampler", "accelerator.prepare", "split_dataset_by_node", "setup_dataloaders", "sampler"
+    )
+    for call in s.calls_of("DataLoader"):
+        if keyword(call, "sampler") is not None and constant(keyword(call, "shuffle")) is True:
+            yield Hazard("shuffle_with_sampler", call.lineno)
+        if wrapped and not divided and keyword(call, "batch_sampler") is None:
+            yield Hazard("no_distributed_sampler", call.lineno)
+        if project.several_processes and code.mentions("IterableDataset") and keyword(call, "drop_last") is None and call.args and not (
+            any(k.arg is None for k in call.keywords)
+        ):  # fmt: skip
+            yield Hazard("drop_last_missing", call.lineno)
+
+
+@detects("seed_per_rank")
+def seeds(code: Code, project: Project) -> Iterator[Hazard]:
+    """A seed that differs between ranks, which replicas that are initialized one by one do not survive."""
+    for call in code.syntax.calls_of("manual_seed", "seed_everything", "set_seed", "manual_seed_all"):
+        if call.args and any(re.search(r"rank", name) for name in names(call.args[0])):
+            yield Hazard("seed_per_rank", call.lineno)
+
+
+@detects("map_location_missing")
+def loaded_on_one(code: Code, project: Project) -> Iterator[Hazard]:
+    """Every process loads a checkpoint onto the device it was saved from."""
+    if not project.several_processes:
+        return
+    for call in code.syntax.calls_of("load"):
+        if dotted(call.func) == "torch.load" and keyword(call, "map_location") is None and len(call.args) < 2:
+            yield Hazard("map_location_missing", call.lineno)

@@ -1,0 +1,185 @@
+"""How model, optimizer and adapters are wired: what is trainable, what the optimizer holds, what is shared."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..syntax import Syntax, constant, dotted, keyword, last, names, receiver, walk
+from .project import Code, Hazard, Project, detects
+
+_OPTIMIZERS = re.compile(
+    r"^(AdamW?|SGD|Adafactor|Lion|RMSprop|Adagrad|NAdam|RAdam|FusedAdam|DeepSpeedCPUAdam|AdamW?8bit)$"
+)
+_ASIDE = re.compile(
+    r"ref|teacher|vae|text_enc|encoder|target|frozen|ema|backbone|feature|clip|disc|critic|base|old", re.I
+)
+_WRAPS = frozenset({"FSDP", "FullyShardedDataParallel", "fully_shard", "get_peft_model", "resize_token_embeddings"})
+_UNFREEZES = ("get_peft_model", "add_adapter", "requires_grad_(True)", "requires_grad = True", "requires_grad=True",
+              "prepare_model_for", "LoraConfig", "inject_adapter")  # fmt: skip
+_KEPT = re.compile(r"^(best|old|prev|previous|init|initial|saved|backup|ema|snapshot)", re.IGNORECASE)
+
+
+@detects("optimizer_before_wrap")
+def too_early(code: Code, project: Project) -> Iterator[Hazard]:
+    """An optimizer takes the parameters of a model that is sharded, adapted or resized afterwards."""
+    s = code.syntax
+    for made in s.calls:
+        if not _OPTIMIZERS.match(last(made.func)) or not made.args:
+            continue
+        models = {
+            dotted(receiver(c)) for c in walk(made.args[0]) if isinstance(c, ast.Call) and "parameters" in last(c.func)
+        }
+        scope = s.scope_of(made)
+        for wrap in walk(scope, into_functions=False):
+            if not isinstance(wrap, ast.Call) or last(wrap.func) not in _WRAPS or wrap.lineno <= made.lineno:
+                continue
+            on = {dotted(receiver(wrap)), *(dotted(a) for a in wrap.args[:1])}
+            if models & on and not _made_again(s, made, wrap, scope):
+                yield Hazard("optimizer_before_wrap", made.lineno, last(wrap.func))
+                yield Hazard("optimizer_before_wrap", wrap.lineno, last(wrap.func))
+
+
+def _made_again(s: Syntax, first: ast.Call, wrap: ast.Call, scope: ast.AST) -> bool:
+    return any(
+        isinstance(n, ast.Call) and _OPTIMIZERS.match(last(n.func)) and n.lineno > wrap.lineno for n in walk(scope)
+    )  # fmt: skip
+
+
+@detects("params_frozen", "requires_grad_false")
+def frozen(code: Code, project: Project) -> Iterator[Hazard]:
+    """Parameters are switched off and nothing in the file switches any on again."""
+    s = code.syntax
+    if code.mentions(*_UNFREEZES):
+        return
+    trains = code.mentions("optim", "Trainer", "backward")
+    for line, owner in _freezes(s):
+        if owner == "self" or owner.startswith("self.") and not trains:
+            continue  # a method that offers to freeze does not say that it is called
+        yield Hazard("requires_grad_false", line, owner)
+        if trains and owner.split(".")[-1] in ("model", "net", "network", "unet") and not _ASIDE.search(owner):
+            yield Hazard("params_frozen", line, owner)
+
+
+def _freezes(s: Syntax) -> Iterator[tuple[int, str]]:
+    """Unconditional `x.requires_grad_(False)` and `for p in x.parameters(): p.requires_grad = False`."""
+    for call in s.calls_of("requires_grad_"):
+        if call.args and constant(call.args[0]) is False and not isinstance(s.loop_of(call), ast.For):
+            yield call.lineno, dotted(receiver(call))
+    for loop in s.every(ast.For):
+        source = loop.iter
+        if not isinstance(source, ast.Call) or "parameters" not in last(source.func):
+            continue
+        for n in loop.body:
+            off = isinstance(n, ast.Assign) and last(n.targets[0]) == "requires_grad" and constant(n.value) is False
+            called = (
+                isinstance(n, ast.Expr) and isinstance(n.value, ast.Call) and last(n.value.func) == "requires_grad_"
+            )
+            if off or called:
+                yield n.lineno, dotted(receiver(source))
+
+
+@detects("lora_target")
+def adapters(code: Code, project: Project) -> Iterator[Hazard]:
+    """Which modules adapters are attached to."""
+    for call in code.syntax.calls_of("LoraConfig"):
+        targets = keyword(call, "target_modules")
+        if targets is not None:
+            try:
+                value = ast.literal_eval(targets)
+            except (ValueError, TypeError, RecursionError):
+                value = True
+            shown = sorted(map(str, value)) if isinstance(value, list | tuple | set) else value
+            yield Hazard("lora_target", targets.lineno, shown)
+
+
+@detects("tensor_view_shared")
+def shared(code: Code, project: Project) -> Iterator[Hazard]:
+    """A state is kept for later as a view of tensors that training goes on changing."""
+    s = code.syntax
+    for n in s.every(ast.Assign):
+        kept = last(n.targets[0])
+        value = n.value
+        if not isinstance(value, ast.Call) or last(value.func) != "state_dict" or not _KEPT.match(kept):
+            continue
+        if any(isinstance(a, ast.For | ast.While | ast.If) for a in s.above(n)) and code.mentions("backward", "train("):
+            yield Hazard("tensor_view_shared", n.lineno, kept)
+    for n in s.every(ast.Assign):
+        alias = last(n.targets[0])
+        if re.fullmatch(r"(self\.)?(ref|reference|ema|old|target)_?(model|policy|net)", dotted(n.targets[0])) and (
+            isinstance(n.value, ast.Name | ast.Attribute) and re.search(r"model$|policy$|net$", last(n.value))
+            and last(n.value) != alias and dotted(n.value).split(".")[-1] in ("model", "policy", "net", "actor")
+        ):  # fmt: skip
+            yield Hazard("tensor_view_shared", n.lineno, alias)
+
+
+@detects("reentrant_checkpoint")
+def reentrant(code: Code, project: Project) -> Iterator[Hazard]:
+    """Reentrant activation checkpointing, asked for or by default."""
+    for call in code.syntax.calls_of("checkpoint", "gradient_checkpointing_enable", "checkpoint_sequential"):
+        chosen = keyword(call, "use_reentrant")
+        options = keyword(call, "gradient_checkpointing_kwargs")
+        text = ast.dump(options) if options is not None else ""
+        if constant(chosen) is True or ("use_reentrant" in text and "value=True" in text):
+            yield Hazard("reentrant_checkpoint", call.lineno, True)
+        elif last(call.func) == "checkpoint" and chosen is None and len(call.args) >= 2 and code.mentions(
+            "torch.utils.checkpoint"
+        ):  # fmt: skip
+            yield Hazard("reentrant_checkpoint", call.lineno, "by default")
+
+
+@detects("pad_is_eos", "labels_unmasked")
+def padding(code: Code, project: Project) -> Iterator[Hazard]:
+    """Padding that shares the end token while labels are masked by it, or padding that is never masked."""
+    s = code.syntax
+    masked = project.mentions(
+        "DataCollatorForLanguageModeling", "== tokenizer.pad_token_id", "== pad_token_id", "!= tokenizer.pad"
+    )
+    for n in s.every(ast.Assign):
+        if (
+            last(n.targets[0]) in ("pad_token", "pad_token_id")
+            and last(n.value) in ("eos_token", "eos_token_id")
+            and masked
+        ):
+            yield Hazard("pad_is_eos", n.lineno, True)
+    padded = code.mentions('padding="max_length"', "padding='max_length'", "padding=True")
+    if not padded or project.mentions(
+        "-100", "ignore_index", "DataCollatorFor", "CompletionOnly", "train_on_responses"
+    ):
+        return
+    for n in s.every(ast.Assign):
+        key = n.targets[0]
+        named = constant(key.slice) if isinstance(key, ast.Subscript) else last(key)
+        if named == "labels" and isinstance(n.value, ast.Call) and last(n.value.func) in ("copy", "clone", "deepcopy"):
+            if "input_ids" in ast.dump(n.value):
+                yield Hazard("labels_unmasked", n.lineno, True)
+
+
+@detects("eval_logits_kept")
+def logits_kept(code: Code, project: Project) -> Iterator[Hazard]:
+    """An HF trainer computes metrics and so keeps the logits of the whole evaluation set on the device."""
+    if project.mentions("preprocess_logits_for_metrics", "eval_accumulation_steps", "prediction_loss_only"):
+        return
+    for call in code.syntax.calls:
+        given = keyword(call, "compute_metrics")
+        if given is None or constant(given) is None and isinstance(given, ast.Constant):
+            continue
+        if last(call.func).endswith("Trainer") and not last(call.func).startswith("Seq2Seq"):
+            yield Hazard("eval_logits_kept", given.lineno, last(call.func))
+            for run in code.syntax.calls_of("evaluate"):
+                if "trainer" in last(receiver(run)).lower():
+                    yield Hazard("eval_logits_kept", run.lineno, "evaluate")
+
+
+@detects("compiled_counter")
+def counters(code: Code, project: Project) -> Iterator[Hazard]:
+    """A Python number of a module changes in every call, so that compiled code is specialized again and again."""
+    if not project.mentions("torch.compile", "torchdynamo", "TORCH_LOGS"):
+        return
+    s = code.syntax
+    for n in s.every(ast.AugAssign):
+        function = s.function_of(n)
+        if function is not None and function.name in ("forward", "update", "step", "__call__"):
+            if dotted(n.target).startswith("self.") and not {"no_grad", "tensor"} & names(n.value):
+                yield Hazard("compiled_counter", n.lineno, dotted(n.target))

@@ -25,7 +25,7 @@ from .conclude import conclude
 from .deadline import Deadline
 from .errors import ParseError, ToolError
 from .events import ApprovalNeeded, CallStarted, Event, Note, ToolFinished
-from .library import playbooks
+from .library import broken, playbooks
 from .planner import Diagnosis, Planner, View
 from .playbook import causes
 from .predicates import Facts
@@ -165,7 +165,7 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     report.checked = [
         Checked(tool=r["call"]["tool"], outcome=r["outcome"], why=r["summary"]) for r in state["results"]
     ] + [Checked(tool="workspace", outcome="failed", why=f"{n}: {why}") for n, why in context.workspace.skipped[:40]]
-    report.meta = Meta(tool_calls=len(state["results"]), degraded=[*context.notes, *concluded.dropped])
+    report.meta = Meta(tool_calls=len(state["results"]), degraded=[*context.notes, *broken(), *concluded.dropped])
     return {"report": report.model_dump(by_alias=True, mode="json")}
 
 

@@ -169,13 +169,14 @@ def _line_of(front: str, loc: tuple[Any, ...]) -> int:
     return line + 2
 
 
+def playbook_files(folder: Path) -> list[tuple[str, Path]]:
+    """Slug and path of every playbook file below a knowledge folder."""
+    return [(f"{path.parent.name}/{path.stem}", path) for path in sorted(folder.glob("*/*.md"))]
+
+
 def read_folder(folder: Path) -> list[Playbook]:
-    """Every playbook below a knowledge folder, by slug."""
-    found = []
-    for path in sorted(folder.glob("*/*.md")):
-        slug = f"{path.parent.name}/{path.stem}"
-        found.append(parse(path.read_text(encoding="utf-8"), slug, str(path)))
-    return found
+    """Every playbook below a knowledge folder, by slug; raises at the first that is wrong."""
+    return [parse(path.read_text(encoding="utf-8"), slug, str(path)) for slug, path in playbook_files(folder)]
 
 
 def causes(folder: Path = KNOWLEDGE) -> dict[str, str]:

@@ -108,12 +108,12 @@ class Syntax:
 
     def assigned(self, name: str, scope: ast.AST) -> list[ast.expr]:
         """What is assigned to a plain name in a scope."""
-        found = []
+        found: list[ast.expr] = []
         for n in walk(scope):
-            if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in n.targets):
-                found.append(n.value)
-            elif isinstance(n, ast.AnnAssign) and n.value and isinstance(n.target, ast.Name) and n.target.id == name:
-                found.append(n.value)
+            targets = n.targets if isinstance(n, ast.Assign) else [n.target] if isinstance(n, ast.AnnAssign) else []
+            value = n.value if isinstance(n, ast.Assign | ast.AnnAssign) else None
+            if value is not None and any(isinstance(t, ast.Name) and t.id == name for t in targets):
+                found.append(value)
         return found
 
 

@@ -34,7 +34,7 @@ def left_out(code: Code, project: Project) -> Iterator[Hazard]:
                 yield Hazard("data_state_not_saved", call.lineno)
 
 
-def _saved_dicts(s: Syntax) -> Iterator[tuple[ast.AST, ast.Dict]]:
+def _saved_dicts(s: Syntax) -> Iterator[tuple[ast.expr, ast.Dict]]:
     """Dict literals given to `torch.save`, directly or by name."""
     for call in s.calls_of("save", "save_on_master", "save_checkpoint"):
         for value in call.args[:2]:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..syntax import Function, constant, dotted, keyword, last, names, receiver, walk
+from ..syntax import Function, constant, dotted, last, names, receiver, walk
 from .project import Code, Hazard, Project, detects
 
 _STOPS = ("stop", "stop_strings", "stop_sequences", "stop_words", "until", "stop_str")
@@ -50,10 +50,10 @@ def extraction(code: Code, project: Project) -> Iterator[Hazard]:
             if isinstance(n, ast.Call) and last(n.func) == "findall" and any(r"\d" in str(constant(a)) for a in n.args)
         ]  # fmt: skip
         for n in walk(function):
-            if searched and isinstance(n, ast.Subscript) and isinstance(n.slice, ast.UnaryOp):
-                if constant(n.slice.operand) == 1:
-                    yield Hazard("regex_extraction_last_number", n.lineno, function.name)
-                    break
+            end = n.slice if isinstance(n, ast.Subscript) else None
+            if searched and isinstance(end, ast.UnaryOp) and constant(end.operand) == 1:
+                yield Hazard("regex_extraction_last_number", end.lineno, function.name)
+                break
 
 
 @detects("unmerge_before_load")

@@ -10,8 +10,9 @@ from .project import Code, Hazard, Project, detects
 
 # Libraries with native thread pools or locks that do not survive a fork of the process.
 _THREADED = {
-    "polars": "polars", "duckdb": "duckdb", "lance": "lance", "lancedb": "lance", "grpc": "grpc", "tensorflow": "tensorflow",
-    "jax": "jax", "pyarrow.dataset": "pyarrow", "pymongo": "pymongo", "rasterio": "gdal", "google.cloud": "grpc",
+    "polars": "polars", "duckdb": "duckdb", "lance": "lance", "lancedb": "lance", "grpc": "grpc", "jax": "jax",
+    "tensorflow": "tensorflow", "pyarrow.dataset": "pyarrow", "pymongo": "pymongo", "rasterio": "gdal",
+    "google.cloud": "grpc",
 }  # fmt: skip
 _THREADED_CALLS = {"ParquetLoader": "polars", "scan_parquet": "polars", "read_parquet_polars": "polars"}
 _HEAVY_OPENS = frozenset(
@@ -91,9 +92,14 @@ def items(code: Code, project: Project) -> Iterator[Hazard]:
         for n in walk(function):
             if isinstance(n, ast.Call) and dotted(n.func) in _HEAVY_OPENS and function.name == "__getitem__":
                 yield Hazard("open_in_getitem", n.lineno, dotted(n.func))
-            elif isinstance(n, ast.ExceptHandler) and not any(isinstance(b, ast.Raise) for b in walk(n)):
-                if n.type is None or last(n.type) in ("Exception", "BaseException"):
-                    yield Hazard("data_errors_swallowed", n.lineno, function.name)
+            elif isinstance(n, ast.ExceptHandler) and catches_all(n):
+                yield Hazard("data_errors_swallowed", n.lineno, function.name)
+
+
+def catches_all(handler: ast.ExceptHandler) -> bool:
+    """Whether any error ends here unseen."""
+    everything = handler.type is None or last(handler.type) in ("Exception", "BaseException")
+    return everything and not any(isinstance(b, ast.Raise) for b in walk(handler))
 
 
 def _grows(function: Function, shared: set[str]) -> Iterator[Hazard]:

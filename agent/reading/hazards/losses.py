@@ -69,9 +69,9 @@ def bare(code: Code, project: Project) -> Iterator[Hazard]:
         inside = call.args[0] if call.args else receiver(call)
         if inside is None or dotted(call.func).split(".")[0] in ("math", "np", "numpy", "logger", "wandb", "self"):
             continue
-        if _made_by(s, inside, call) in ("softmax", "sigmoid") or re.search(r"prob", last(inside), re.IGNORECASE):
-            if not _SAFE & (names(inside) | _assigned_names(s, inside, call)):
-                yield Hazard("log_of_raw", call.lineno)
+        raw = _made_by(s, inside, call) in ("softmax", "sigmoid") or re.search(r"prob", last(inside), re.IGNORECASE)
+        if raw and not _SAFE & (names(inside) | _assigned_names(s, inside, call)):
+            yield Hazard("log_of_raw", call.lineno)
     for n in s.every(ast.BinOp):
         if isinstance(n.op, ast.Div) and (why := _may_be_zero(n.right)) and not _numpy_only(n.right):
             yield Hazard("no_eps", n.lineno, why)

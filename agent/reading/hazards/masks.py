@@ -53,7 +53,7 @@ def switched(code: Code, project: Project) -> Iterator[Hazard]:
                 yield Hazard("sibling_switch", argument.value.lineno, argument.arg)
 
 
-def combined(s: Syntax) -> Iterator[tuple[str, str, ast.AST]]:
+def combined(s: Syntax) -> Iterator[tuple[str, str, ast.stmt]]:
     """`mask = mask * other` (or `&`, `*=`): names of both masks as keys or variables, and the place."""
     for function in s.functions:
         known: dict[str, str] = {}
@@ -97,7 +97,7 @@ def _loss_path(function: Function) -> bool:
     )
 
 
-def _bare_use(function: Function, mask: str) -> ast.AST | None:
+def _bare_use(function: Function, mask: str) -> ast.expr | None:
     """Where a function gives the first mask alone to a call."""
     for n in walk(function):
         if isinstance(n, ast.Call):

@@ -33,7 +33,8 @@ def one_device(code: Code, project: Project) -> Iterator[Hazard]:
             default = keyword(call, "default")
             yield Hazard("default_device", default.lineno if default else call.lineno, constant(default))
         elif name in ("to", "device", "cuda", "set_device") and call.args and _fixed(call.args[0], name):
-            if not any(isinstance(n, ast.IfExp | ast.If) for n in s.above(call)):
+            chosen = any(isinstance(n, ast.IfExp | ast.If) for n in s.above(call))
+            if not chosen:
                 yield Hazard("default_device", call.lineno, constant(call.args[0]))
     for function in s.functions:
         for default in [*function.args.defaults, *function.args.kw_defaults]:
@@ -146,9 +147,8 @@ def samplers(code: Code, project: Project) -> Iterator[Hazard]:
             yield Hazard("shuffle_with_sampler", call.lineno)
         if wrapped and not divided and keyword(call, "batch_sampler") is None:
             yield Hazard("no_distributed_sampler", call.lineno)
-        if project.several_processes and code.mentions("IterableDataset") and keyword(call, "drop_last") is None and call.args and not (
-            any(k.arg is None for k in call.keywords)
-        ):  # fmt: skip
+        open_ended = bool(call.args) and all(k.arg not in (None, "drop_last") for k in call.keywords)
+        if open_ended and project.several_processes and code.mentions("IterableDataset"):
             yield Hazard("drop_last_missing", call.lineno)
 
 

@@ -55,7 +55,7 @@ def frozen(code: Code, project: Project) -> Iterator[Hazard]:
         return
     trains = code.mentions("optim", "Trainer", "backward")
     for line, owner in _freezes(s):
-        if owner == "self" or owner.startswith("self.") and not trains:
+        if owner == "self" or (owner.startswith("self.") and not trains):
             continue  # a method that offers to freeze does not say that it is called
         yield Hazard("requires_grad_false", line, owner)
         if trains and owner.split(".")[-1] in ("model", "net", "network", "unet") and not _ASIDE.search(owner):
@@ -151,9 +151,9 @@ def padding(code: Code, project: Project) -> Iterator[Hazard]:
     for n in s.every(ast.Assign):
         key = n.targets[0]
         named = constant(key.slice) if isinstance(key, ast.Subscript) else last(key)
-        if named == "labels" and isinstance(n.value, ast.Call) and last(n.value.func) in ("copy", "clone", "deepcopy"):
-            if "input_ids" in ast.dump(n.value):
-                yield Hazard("labels_unmasked", n.lineno, True)
+        copied = isinstance(n.value, ast.Call) and last(n.value.func) in ("copy", "clone", "deepcopy")
+        if named == "labels" and copied and "input_ids" in ast.dump(n.value):
+            yield Hazard("labels_unmasked", n.lineno, True)
 
 
 @detects("eval_logits_kept")
@@ -163,7 +163,7 @@ def logits_kept(code: Code, project: Project) -> Iterator[Hazard]:
         return
     for call in code.syntax.calls:
         given = keyword(call, "compute_metrics")
-        if given is None or constant(given) is None and isinstance(given, ast.Constant):
+        if given is None or (constant(given) is None and isinstance(given, ast.Constant)):
             continue
         if last(call.func).endswith("Trainer") and not last(call.func).startswith("Seq2Seq"):
             yield Hazard("eval_logits_kept", given.lineno, last(call.func))
@@ -180,6 +180,6 @@ def counters(code: Code, project: Project) -> Iterator[Hazard]:
     s = code.syntax
     for n in s.every(ast.AugAssign):
         function = s.function_of(n)
-        if function is not None and function.name in ("forward", "update", "step", "__call__"):
-            if dotted(n.target).startswith("self.") and not {"no_grad", "tensor"} & names(n.value):
-                yield Hazard("compiled_counter", n.lineno, dotted(n.target))
+        called = function is not None and function.name in ("forward", "update", "step", "__call__")
+        if called and dotted(n.target).startswith("self.") and not {"no_grad", "tensor"} & names(n.value):
+            yield Hazard("compiled_counter", n.lineno, dotted(n.target))

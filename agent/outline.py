@@ -13,7 +13,8 @@ from .sanitize import one_line
 EVIDENCE_SHOWN = 12
 RIVALS_SHOWN = 4
 CITES_SHOWN = 4
-QUOTE = 400  # characters of a cited line that people are shown; the JSON report has all of it
+NEGLIGIBLE = 0.005  # a rival below it would read as 0 %
+QUOTE = 240  # characters of a cited line that people are shown; the JSON report has all of it
 
 _STATUS = {
     "confirmed": "confirmed",
@@ -116,7 +117,9 @@ def _evidence(report: Report) -> Section:
     """What the summary and the chain cite, in the order they cite it, each line once."""
     by_id = {e.id: e for e in report.evidence}
     wanted = [i for s in report.summary for i in s.cites] + [link.evidence for link in report.chain]
-    wanted += [i for d in report.differential[:RIVALS_SHOWN] for i in (*d.supported_by[:2], *d.contradicted_by[:2])]
+    if report.status not in ("confirmed", "likely"):  # then the rivals are what there is to read
+        rivals = report.differential[:RIVALS_SHOWN]
+        wanted += [i for d in rivals for i in (*d.supported_by[:2], *d.contradicted_by[:2])]
     seen: dict[object, CitedEvidence] = {}
     for cited in (by_id[i] for i in wanted if i in by_id):
         seen.setdefault((cited.file, cited.line) if cited.line else cited.id, cited)
@@ -132,22 +135,29 @@ def _evidence_item(e: CitedEvidence) -> Item:
         looked = ", ".join(e.searched or []) or "the files of the run"
         default = "" if e.value is None else f"; the default then is {e.value}"
         return Item(place(e), mark=e.id, remark=one_line(f"searched {looked}{default}"))
-    who = f"rank {e.rank}" if e.rank is not None else ""
-    which = e.variant or ""
-    remark = ", ".join(filter(None, (who, which)))
+    who = [f"rank {e.rank}"] if e.rank is not None else []
+    who += [e.variant] if e.variant else []
+    where = f"{place(e)} ({one_line(', '.join(who))})" if who else place(e)
     text = e.text.strip() if e.text.strip() else f"{e.key} = {e.value}"
-    return Item(place(e), mark=e.id, quote=_shortened(one_line(text)), remark=one_line(remark))
+    return Item(where, mark=e.id, quote=_shortened(one_line(text)))
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= QUOTE else f"{text[:QUOTE].rstrip()} ..."
+def _shortened(text: str, limit: int = QUOTE) -> str:
+    return text if len(text) <= limit else f"{text[:limit].rstrip()} ..."
 
 
 def _chain(report: Report) -> Section:
-    if len(report.chain) < 2:
+    """From cause to cascade; left out where there is nothing but the cause."""
+    if len({link.role for link in report.chain}) < 2:
         return Section("How it went")
-    return Section("How it went", [Item(f"{_shortened(one_line(c.text))} [{c.evidence}]", mark=c.role)
-                                   for c in report.chain])  # fmt: skip
+    by_id = {e.id: e for e in report.evidence}
+    items = []
+    for link in report.chain:
+        cited = by_id.get(link.evidence)
+        listed = bool(cited and cited.line and link.text.startswith(f"{cited.file}:{cited.line}"))
+        text = f"{place(cited)}: {cited.text.strip()}" if cited and listed else link.text
+        items.append(Item(f"{_shortened(one_line(text), 120)} [{link.evidence}]", mark=link.role))
+    return Section("How it went", items)
 
 
 def _also(report: Report) -> Section:
@@ -158,6 +168,7 @@ def _also(report: Report) -> Section:
 def _differential(report: Report) -> Section:
     """The rivals: what speaks for each, against it, and what is not known."""
     rivals = [d for d in report.differential if d.id != report.root_cause.id]
+    rivals = [d for d in rivals if d.confidence >= NEGLIGIBLE] or rivals[:1]
     return Section("Also considered", [_rival(d) for d in rivals[:RIVALS_SHOWN]])
 
 
@@ -168,7 +179,7 @@ def _rival(d: Differential) -> Item:
     if d.contradicted_by:
         why.append(f"against it {_cited(d.contradicted_by)}")
     if d.missing:
-        why.append(f"not seen: {'; '.join(d.missing[:3])}")
+        why.append(f"missing: {'; '.join(m.removesuffix(' seen') for m in d.missing[:3])}")
     return Item(one_line(d.id), mark=f"{d.confidence:.0%}", remark=one_line("; ".join(why) or "nothing supports it"))
 
 

@@ -35,9 +35,8 @@ What happened
   The loss scale fell to its floor and the loss became NaN. [E1, E2]
 
 Evidence
-  E1  logs/rank3.log:812
+  E1  logs/rank3.log:812 (rank 3)
       Current loss scale already at minimum - cannot decrease
-      rank 3
 """
 
 EXPECTED_END = """\
@@ -46,7 +45,7 @@ Also found
 
 Also considered
   8%  loss.lr_too_high
-      against it E3; not seen: a gradient norm that grows before the first NaN
+      against it E3; missing: a gradient norm that grows before the first NaN
   1%  data.empty_samples
       nothing supports it
 

@@ -52,8 +52,8 @@ _LABEL = re.compile(r"(?P<rank>\d{1,5}): ?")
 _HOST_LABEL = re.compile(r"(?P<host>[a-z][\w.\-]{1,60}): (?=\S)")
 _INNER_RANK = re.compile(r"\[(?:Rank|rank)[ =:]?(\d{1,6})[\]/|]|, rank=(\d{1,6})\]|(?:^| )task (\d{1,6}): |\brank ?[:=] ?(\d{1,6})\b")
 _TASK_HOST = re.compile(r"srun: error: (?P<host>[\w.\-]+): tasks? (?P<rank>\d+)")
-_REPEATED = re.compile(r"\s*\[repeated (\d+)x across (?:cluster|all)[^\]]*\]\s*(?:\(Ray deduplicates[^)]*\))?\s*$")
-_HEAD_LEVEL = re.compile(r"^\W{0,3}(?:\S+\W+){0,6}?(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b")
+_REPEATED = re.compile(r"\[repeated (\d{1,9})x across (?:cluster|all)[^\]]*\] ?(?:\(Ray deduplicates[^)]*\))?$")
+_HEAD_LEVEL = re.compile(r"(?:^|[\s\[|(\-:])(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)(?=[\s\]|:)\-])")
 _GLOG_LEVEL = re.compile(r"(?:^|\[|\s|:)([IWEFVC])(?:\d{3,4}| \d\d:\d\d:\d\d)")
 _BAR = re.compile(r"\d+%\|[^|]*\||\b\d+/\d+ \[\d*:?\d+:\d\d<|\d+(?:\.\d+)?(?:it/s|s/it)\b|^\s*\d+it \[")
 
@@ -107,8 +107,8 @@ def strip(text: str, labels: bool = False) -> Stripped:
 
 def _told(text: str, at: int, told: dict[str, str], header: bool, labelled: bool) -> Stripped:
     body, repeated = text[at:], 1
-    if "[repeated " in body and (m := _REPEATED.search(body)):
-        body, repeated = body[: m.start()], int(m[1])
+    if (at := body.rfind("[repeated ")) >= 0 and (m := _REPEATED.match(body.rstrip(), at)):
+        body, repeated = body[:at].rstrip(), int(m[1])
     rank = told.get("rank") or told.get("rank2")
     host = told.get("host")
     if rank is None and ("ank" in text[:200] or "task " in text[:200]):
@@ -126,7 +126,7 @@ def _level(text: str) -> str | None:
     head = text[:120]
     if m := _GLOG_LEVEL.search(head[:60]):
         return _LEVELS[m[1]]
-    m = _HEAD_LEVEL.match(head)
+    m = _HEAD_LEVEL.search(head)
     return _LEVELS[m["level"]] if m else None
 
 
@@ -153,11 +153,11 @@ def is_bar(data: bytes) -> bool:
 
 def labelled(sample: bytes) -> bool:
     """Whether most lines of a sample start with a bare rank or host label."""
-    lines = [line.decode(errors="replace") for line in sample.split(b"\n")[:200] if line.strip()]
+    lines = [line[:80].decode(errors="replace") for line in sample.split(b"\n")[:200] if line.strip()]
     if len(lines) < 3:
         return False
     ranks = sum(1 for line in lines if re.match(r"\d{1,5}: ", line))
-    hosts = sum(1 for line in lines if re.match(r"[a-z][a-z\-]*[\w\-]*\d[\w.\-]*: ", line))
+    hosts = sum(1 for line in lines if re.match(r"(?=[a-z\-]*\d)[a-z][\w.\-]{1,60}: ", line))
     return max(ranks, hosts) > 0.6 * len(lines)
 
 

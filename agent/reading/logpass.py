@@ -1,0 +1,239 @@
+"""One pass over all logs of a run for all signatures of all playbooks and the anchors of everything else.
+
+    found = logpass(ws)             # made once, kept on the workspace
+    found.hits["sig.memory.x"]      # [Hit, ...]: file, line, named captures, rank
+    found.files["train.log"]        # FileSummary: lines, ranks, first and last line and time, last progress
+
+Memory stays bounded: of each pattern, file and rank the first and last hits are kept, all are counted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import ParseError
+from ..playbook import Playbook
+from .anchors import anchor_patterns, is_progress
+from .clocks import Stamp, stamp_of
+from .files import Line, RunFile, blocks, raw_blocks
+from .harvest import Found, Harvest
+from .inflate import packing_of, utf16
+from .lines import labelled, segments, strip
+from .patterns import Pattern, Scanner, scanner
+from .pieces import part
+from .stretch import Stretch
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
+
+SCANNED_ROLES = ("log", "capture", "environment")
+STRETCH = 64 << 20  # bytes of one large file that a worker takes at a time
+_TEXT_SUFFIXES = (".txt", ".text", ".md", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A line that a pattern matches. `count` is how many lines of this file and rank it matches in all."""
+
+    name: str
+    number: int
+    file: RunFile
+    line: Line
+    body: str
+    captures: dict[str, str]
+    rank: int | None
+    host: str | None
+    time: str | None
+    count: int
+
+
+@dataclass(slots=True)
+class FileSummary:
+    """What the pass knows of one file as a whole.
+
+    `ranks` maps each rank that labels lines to where it spoke; `events` counts lines that look like trouble,
+    `anchors` places some of them as `(offset, line)`.
+    """
+
+    file: RunFile
+    harvest: Harvest
+    labels: bool = False
+    first_line: Line | None = None
+    last_line: Line | None = None
+    last_progress: Line | None = None
+    first_stamp: Stamp | None = None
+    last_stamp: Stamp | None = None
+
+    @property
+    def lines(self) -> int:
+        return self.harvest.lines + (1 if self.harvest.unterminated else 0)
+
+    @property
+    def anchors(self) -> list[tuple[int, int]]:
+        return [*self.harvest.anchors, *self.harvest.late_anchors]
+
+
+@dataclass(slots=True)
+class LogPass:
+    """What one pass found. `refused` names patterns that neither engine takes."""
+
+    files: dict[str, FileSummary] = field(default_factory=dict)
+    hits: dict[str, list[Hit]] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        return sum(s.harvest.bytes for s in self.files.values())
+
+
+def logpass(ws: Workspace) -> LogPass:
+    """The pass over this workspace, with the built-in playbooks and the team's own; made once."""
+
+    def make() -> LogPass:
+        from ..library import playbooks
+
+        return run_pass(ws, signature_patterns(playbooks()))
+
+    return ws.memo("logpass", make)
+
+
+def signature_patterns(playbooks: Iterable[Playbook]) -> list[Pattern]:
+    """Every signature that can count; a harmless one is asked only about lines that something else hit."""
+    return [
+        Pattern(p.key, s.pattern, number=number)
+        for p in playbooks
+        for number, s in enumerate(p.signatures)
+        if not s.harmless
+    ]
+
+
+def scanned_files(ws: Workspace) -> list[RunFile]:
+    """The files that the pass reads: logs, captures, version lists, and any other text."""
+    return [
+        f for f in ws.files
+        if f.role in SCANNED_ROLES or f.path.suffix.lower() == ".txt"
+        or (f.role == "other" and f.path.suffix.lower() in _TEXT_SUFFIXES and b"\0" not in ws.read(f, 4096))
+    ]
+
+
+def run_pass(ws: Workspace, patterns: list[Pattern], engine: str = "") -> LogPass:
+    """Scan every log-like file, several stretches at once.
+
+    Args:
+        engine: `"re2"` to do without hyperscan.
+    """
+    known = [*patterns, *anchor_patterns()]
+    scan = scanner(known, engine)
+    jobs = [(f, start, end) for f in scanned_files(ws) for start, end in _stretches(ws, f)]
+    workers = min(len(jobs), os.cpu_count() or 1, 8)
+    done: dict[str, FileSummary] = {}
+
+    def work(job: tuple[RunFile, int, int]) -> tuple[RunFile, Harvest, bool]:
+        return _read(ws, known, scan, *job)
+
+    if workers > 1:
+        with ThreadPoolExecutor(workers) as pool:
+            _collect(pool.map(work, jobs), done)
+    else:
+        _collect(map(work, jobs), done)
+    result = LogPass(refused=sorted({f"{known[i].name}: {r}" for i, r in scan.refused.items()}))
+    for summary in done.values():
+        _summarize(summary)
+        result.files[summary.file.name] = summary
+        _take_hits(result, summary, known)
+    return result
+
+
+def _collect(read: Iterable[tuple[RunFile, Harvest, bool]], into: dict[str, FileSummary]) -> None:
+    for file, harvest, labels in read:
+        if file.name in into:
+            into[file.name].harvest.append(harvest)
+        else:
+            into[file.name] = FileSummary(file, harvest, labels)
+
+
+def _stretches(ws: Workspace, file: RunFile) -> list[tuple[int, int]]:
+    """A large plain file in stretches; a packed or re-encoded one can only be read from its start."""
+    whole = [(0, 1 << 62)]
+    if file.size <= 2 * STRETCH:
+        return whole
+    try:
+        head = next(raw_blocks(file.path), b"")[:4096]
+    except ParseError:
+        return whole
+    if packing_of(head) or utf16(head):
+        return whole
+    starts = list(range(0, file.size, STRETCH))
+    return [(s, s + STRETCH) for s in starts[:-1]] + [(starts[-1], 1 << 62)]
+
+
+def _read(
+    ws: Workspace, patterns: list[Pattern], scan: Scanner, file: RunFile, start: int, end: int
+) -> tuple[RunFile, Harvest, bool]:
+    def tell(why: str) -> None:
+        ws.tell(file.name, why)
+
+    try:
+        head = next(blocks(file.path), b"")
+        labels = labelled(head[: 1 << 15])
+        stretch = Stretch(patterns, scan, labels)
+        stream = raw_blocks(file.path, start - 1, tell) if start else blocks(file.path, tell) if end > file.size else None
+        stream = stream if stream is not None else raw_blocks(file.path, 0, tell)
+        return file, stretch.read(part(stream, start, end)), labels
+    except ParseError as e:
+        tell(str(e))
+        return file, Harvest(), False
+
+
+def _summarize(summary: FileSummary) -> None:
+    """First and last lines and times, and the last line of progress, from the ends of the file."""
+    h = summary.harvest
+    head = h.head.split(b"\n")
+    offset = 0
+    for number, data in enumerate(head, 1):
+        if data.strip():
+            summary.first_line = summary.first_line or Line(number, offset, data)
+            summary.first_stamp = summary.first_stamp or stamp_of(data[:400].decode(errors="replace"))
+            if summary.first_stamp:
+                break
+        offset += len(data) + 1
+    end = len(h.tail)
+    number = h.tail_line + h.tail.count(b"\n") + 1
+    while end >= 0 and not (summary.last_line and summary.last_progress and summary.last_stamp):
+        start = h.tail.rfind(b"\n", 0, end) + 1
+        data = h.tail[start:end]
+        if data.strip():
+            _note_late(summary, Line(number, h.tail_offset + start, data))
+        number -= 1
+        end = start - 1
+
+
+def _note_late(summary: FileSummary, line: Line) -> None:
+    summary.last_line = summary.last_line or line
+    shown = segments(line.data[-8192:])[-1][1]
+    text = shown.decode(errors="replace")
+    summary.last_stamp = summary.last_stamp or stamp_of(text)
+    if summary.last_progress is None and is_progress(strip(text, summary.labels).body):
+        summary.last_progress = line
+
+
+def _take_hits(result: LogPass, summary: FileSummary, patterns: list[Pattern]) -> None:
+    for (index, rank), slot in sorted(summary.harvest.slots.items(), key=lambda kv: (kv[0][0], kv[0][1] or -1)):
+        pattern = patterns[index]
+        result.hits.setdefault(pattern.name, []).extend(
+            hit(pattern, summary.file, found, slot.count, rank) for found in slot.kept
+        )
+
+
+def hit(pattern: Pattern, file: RunFile, found: Found, count: int, rank: int | None = None) -> Hit:
+    """A kept line as a hit of a pattern."""
+    s = found.stripped
+    known = s.rank if s.rank is not None else rank if rank is not None else file.rank
+    return Hit(
+        pattern.name, pattern.number, file, Line(found.number, found.offset, found.data, found.cut), s.body,
+        found.captures, known, s.host or file.host, found.stamp_text or None, count,
+    )

@@ -1,0 +1,231 @@
+"""The log pass over one stretch of one file: patterns over blocks, a second look at the lines that were hit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from .anchors import EVENT, FRAME, RESTART, WARNING, is_harmless
+from .clocks import stamp_of
+from .harvest import KEPT, SLOTS, TEMPLATES, Found, Harvest, Slot, template
+from .lines import is_bar, strip, without_escapes
+from .patterns import Pattern, Scanner, searcher
+from .pieces import Piece, newlines
+
+TAIL = 1 << 16
+CHECKED = 5000  # hits of one pattern in a stretch that get the second look; beyond it they are believed
+DENSE = 1500  # rank labels in a block beyond which only its ends are looked at
+WARNINGS_READ = 20_000
+
+_RANK = re.compile(rb"\[(?:rank|Rank |RANK |rank: |default)(\d{1,6})\]|\brank=(\d{1,6})[\])]")
+_QUICK_RANK = re.compile(rb"\[(?:rank|Rank |default)(\d{1,6})\]|\brank=(\d{1,6})[\])]")
+_RANK_WORDS = (b"[rank", b"[Rank ", b"[default", b"rank=", b"[RANK ")
+_LABEL = re.compile(rb"(?m)^(\d{1,5}): ")
+
+
+class Stretch:
+    """Reads pieces of one file into a harvest."""
+
+    def __init__(self, patterns: Sequence[Pattern], scanner: Scanner, labels: bool) -> None:
+        self._patterns, self._scanner, self._labels = patterns, scanner, labels
+        self._checked: dict[int, int] = {}
+        self._starts: np.ndarray | None = None  # of the lines of a block that held escapes
+        self.harvest = Harvest()
+
+    def read(self, pieces: Iterable[Piece]) -> Harvest:
+        h = self.harvest
+        before = b""
+        for piece in pieces:
+            if not h.head:
+                h.head = piece.data[:TAIL]
+            self._piece(piece)
+            count = newlines(piece.data)
+            kept = piece.data[-TAIL:] if len(piece.data) >= TAIL else (before + piece.data)[-TAIL:]
+            before = kept
+            h.tail, h.tail_offset = kept, piece.offset + len(piece.data) - len(kept)
+            h.lines = piece.lines + count
+            h.tail_line = h.lines - newlines(kept)
+            h.unterminated = not piece.data.endswith(b"\n")
+            h.bytes += len(piece.data)
+        return h
+
+    def _piece(self, piece: Piece) -> None:
+        data = piece.data
+        plain = without_escapes(data) if b"\x1b" in data else data
+        self._starts = None if plain is data else _starts(data)
+        if matches := self._scanner.scan(plain):
+            self._look(piece, plain, sorted(matches, key=lambda m: m[1]))
+        self._ranks(piece, plain)
+
+    def _look(self, piece: Piece, plain: bytes, matches: list[tuple[int, int]]) -> None:
+        """Go through the hit lines in order; several patterns on one line share its parse."""
+        counted, lines = 0, piece.lines
+        start = stop = -1
+        line: _HitLine | None = None
+        for index, end in matches:
+            at = max(end - 1, 0)
+            if not start <= at <= stop or line is None:
+                start = plain.rfind(b"\n", 0, at) + 1
+                stop = plain.find(b"\n", at)
+                stop = len(plain) if stop < 0 else stop
+                lines += plain.count(b"\n", counted, start)
+                counted = start
+                line = _HitLine(piece, plain, start, stop, lines, self._labels, self._starts)
+            self._hit(index, line, at)
+
+    def _hit(self, index: int, line: _HitLine, at: int) -> None:
+        pattern, h = self._patterns[index], self.harvest
+        name = pattern.name
+        if name in (EVENT, FRAME):
+            if line.anchored:
+                return
+            line.anchored = True
+            h.anchor(line.offset, line.number)
+        elif name == WARNING:
+            self._warning(line, at)
+        elif name == RESTART:
+            if len(h.restarts) < 64 and (not h.restarts or h.restarts[-1].number != line.number):
+                h.restarts.append(line.found(at, {}))
+        else:
+            self._signature(index, pattern, line, at)
+
+    def _signature(self, index: int, pattern: Pattern, line: _HitLine, at: int) -> None:
+        h = self.harvest
+        checked = self._checked.get(index, 0)
+        rank = line.quick_rank()
+        slot = h.slots.get((index, rank))
+        if checked >= CHECKED and slot is not None and len(slot.last) == slot.last.maxlen and pattern.verify:
+            slot.count += 1
+            slot.last.append(line.found(at, {}))
+            return
+        self._checked[index] = checked + 1
+        captures = line.captures(pattern.regex, at) if pattern.verify else {}
+        if captures is None:
+            return
+        found = line.found(at, captures)
+        if slot is None:
+            key = (index, rank if len(h.slots) < SLOTS else None)
+            slot = h.slots.setdefault(key, Slot())
+        slot.add(found)
+
+    def _warning(self, line: _HitLine, at: int) -> None:
+        h = self.harvest
+        if line.warned:
+            return
+        line.warned = True
+        h.warned += 1
+        if h.warned > WARNINGS_READ:
+            return
+        found = line.found(at, {})
+        body = found.stripped.body
+        if is_bar(found.data) or is_harmless(body):
+            return
+        shape = template(body)
+        if shape in h.warnings or len(h.warnings) < TEMPLATES:
+            h.warnings.setdefault(shape, Slot()).add(found)
+
+    def _ranks(self, piece: Piece, plain: bytes) -> None:
+        spans: list[tuple[int, int]] = []
+        if any(word in plain for word in _RANK_WORDS):
+            dense = sum(plain.count(word) for word in _RANK_WORDS) > DENSE
+            whole = ((0, len(plain)),)
+            spans = [(0, TAIL), (max(len(plain) - TAIL, TAIL), len(plain))] if dense else list(whole)
+        shape = _RANK
+        if self._labels:
+            shape, spans = _LABEL, [(0, TAIL), (max(len(plain) - TAIL, TAIL), len(plain))]
+        counted, lines = 0, piece.lines
+        for begin, end in spans:
+            for m in shape.finditer(plain, begin, min(end, len(plain))):
+                lines += plain.count(b"\n", counted, m.start())
+                counted = m.start()
+                self.harvest.rank(int(next(g for g in m.groups() if g is not None)), lines + 1, piece.offset + m.start())
+
+
+class _HitLine:
+    """A line in which something was found, parsed as far as it is asked for."""
+
+    __slots__ = (
+        "_cache", "_labels", "_piece", "_plain", "_rank", "_ranked", "_start", "_stop", "anchored", "number", "offset",
+        "warned",
+    )
+
+    def __init__(
+        self, piece: Piece, plain: bytes, start: int, stop: int, lines: int, labels: bool, starts: np.ndarray | None
+    ) -> None:
+        self._piece, self._plain, self._start, self._stop, self._labels = piece, plain, start, stop, labels
+        self.number = lines + 1
+        within = start if starts is None else int(starts[min(lines - piece.lines, len(starts) - 1)])
+        self.offset = piece.offset + within
+        self.anchored = self.warned = self._ranked = False
+        self._cache: dict[int, Found] = {}
+        self._rank: int | None = None
+
+    def quick_rank(self) -> int | None:
+        """The rank by a glance at the line's start; the full parse is for lines that are kept."""
+        if not self._ranked:
+            self._ranked = True
+            m = _QUICK_RANK.search(self._plain, self._start, min(self._stop, self._start + 160))
+            self._rank = int(next(g for g in m.groups() if g is not None)) if m else None
+        return self._rank
+
+    def found(self, at: int, captures: dict[str, str]) -> Found:
+        """The line (of a very long or overwritten one, the part around the match) ready to be kept."""
+        begin, end = self._start, self._stop
+        if end - begin > KEPT or b"\r" in self._plain[begin : min(end, begin + KEPT)].rstrip(b"\r"):
+            begin, end = self._segment(at)
+        kept = self._cache.get(begin)
+        if kept is None:
+            kept = self._cache[begin] = self._make(begin, end)
+        if not captures:
+            return kept
+        return Found(kept.number, kept.offset, kept.data, kept.cut, kept.stripped, captures, kept.stamp_text)
+
+    def _make(self, begin: int, end: int) -> Found:
+        whole = begin == self._start and end == self._stop
+        short = end - begin <= KEPT and self._stop - self._start <= KEPT
+        stripped = strip(self._plain[begin:end].decode(errors="replace"), self._labels)
+        stamp = stamp_of(self._plain[begin : begin + 200].decode(errors="replace"))
+        if short:  # shown as it stands in the file, escapes and bars included
+            data, offset, cut = self._raw(), self.offset, False
+        else:
+            data, cut = self._plain[begin:end], not whole
+            offset = self.offset + (begin - self._start)
+        return Found(self.number, offset, data, cut, stripped, {}, stamp.text if stamp else "")
+
+    def _raw(self) -> bytes:
+        data = self._piece.data
+        if self._plain is data:
+            return data[self._start : self._stop]
+        at = self.offset - self._piece.offset
+        stop = data.find(b"\n", at)
+        return data[at : stop if stop >= 0 else len(data)][: 2 * KEPT]
+
+    def _segment(self, at: int) -> tuple[int, int]:
+        """The overwritten part that holds the match, or a window around it."""
+        begin = self._plain.rfind(b"\r", self._start, at) + 1 or self._start
+        begin = max(begin, self._start)
+        end = self._plain.find(b"\r", at, self._stop)
+        end = self._stop if end < 0 else end
+        if end - begin > KEPT:
+            begin = max(begin, at - KEPT // 2)
+            end = min(end, begin + KEPT)
+        return begin, end
+
+    def captures(self, regex: str, at: int) -> dict[str, str] | None:
+        """Named groups of the pattern in this line's body; None where the second look finds no match."""
+        search = searcher(regex)
+        if search is None:
+            return None
+        found = self.found(at, {})
+        m = search.search(found.stripped.body)
+        if m is None:  # a signature may speak of the header too, and of what a bar overwrote
+            m = search.search(without_escapes(found.data).decode(errors="replace").rstrip("\r"))
+        return {k: v for k, v in m.groupdict().items() if v is not None} if m else None
+
+
+def _starts(data: bytes) -> np.ndarray:
+    """Where each line of a block starts."""
+    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10) + 1
+    return np.concatenate((np.zeros(1, dtype=ends.dtype), ends))

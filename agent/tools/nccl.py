@@ -119,7 +119,8 @@ def nccl_log(ws: Workspace) -> ToolResult:
 
 FAULTS = {
     "warn", "result", "init_incomplete", "nvls_failure", "ib_error", "connection", "store_connection",
-    "duplicate_gpu", "cuda_failure", "shm_failure", "test_failed", "version_mismatch", "mtu_mismatch", "mismatched_collective",
+    "duplicate_gpu", "cuda_failure", "shm_failure", "test_failed", "version_mismatch",
+    "mtu_mismatch", "mismatched_collective",
 }  # fmt: skip
 
 

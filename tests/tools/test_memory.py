@@ -1,0 +1,199 @@
+"""Out-of-memory messages of all generations, the phase their frames tell, and what is no failure."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traindoctor.agent.reading import oom
+from traindoctor.agent.tools.memory import oom_report
+
+from tests.tools.captured import look
+
+GIB = 1 << 30
+OLD = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 1.50 GiB (GPU 1; 23.65 GiB total capacity; 20.00 GiB already "
+    "allocated; 1.00 GiB free; 22.00 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try "
+    "setting max_split_size_mb to avoid fragmentation."
+)
+NEW = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 3 has a total capacity of 79.15 GiB of "
+    "which 10.00 MiB is free. Process 4711 has 30.00 GiB memory in use. Including non-PyTorch memory, this process has "
+    "49.10 GiB memory in use. Of the allocated memory 40.00 GiB is allocated by PyTorch, and 8.00 GiB is reserved by "
+    "PyTorch but unallocated. If reserved but unallocated memory is large try setting expandable_segments."
+)
+
+
+def test_numbers_of_both_generations() -> None:
+    old, new = oom.parse(OLD), oom.parse(NEW)
+    assert old and new
+    assert old.bytes["asked"] == 1.5 * GIB and old.bytes["free"] == GIB and old.device == 1
+    assert old.bytes["reserved"] == 22 * GIB and old.bytes["reserved_unallocated"] == 2 * GIB
+    assert new.bytes["asked"] == 20 << 20 and new.bytes["free"] == 10 << 20
+    assert new.bytes["reserved_unallocated"] == 8 * GIB and new.bytes["reserved"] == 48 * GIB
+    assert new.other_pids == [4711] and new.bytes["other_process"] == 30 * GIB
+    assert new.bytes["capacity"] == int(79.15 * GIB) and new.bytes["in_use"] == int(49.10 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("cuda", "RuntimeError: CUDA error: out of memory"),
+        ("cuda", "torch.cuda.OutOfMemoryError: CUDA out of memory."),
+        ("cuda", "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        ("cuda", "cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/THCStorage.cu:58"),
+        ("cuda", "n1:10:11 [0] include/alloc.h:48 NCCL WARN Cuda failure 2 'out of memory'"),
+        ("cuda", "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 137438953472 bytes."),
+        ("cuda", "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"),
+        ("cuda", "ValueError: The model's max seq len (4096) is larger than the maximum number of tokens that can be "
+                 "stored in KV cache (3664). Try increasing `gpu_memory_utilization`"),
+        ("cuda", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
+        ("cuda", "[torch_memory_saver.cpp] CUresult error: 2 (out of memory)  file=csrc/utils.h func=cu_mem_create"),
+        ("hip", "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB."),
+        ("cpu", "RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: can't allocate memory: you "
+                "tried to allocate 17179869184 bytes. Error code 12 (Cannot allocate memory)"),
+        ("cpu", "terminate called after throwing an instance of 'std::bad_alloc'"),
+        ("cpu", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 12.3 GiB for an array with shape (1,)"),
+        ("cpu", "MemoryError"),
+        ("host", "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."),
+        ("host", "[12.1] Memory cgroup out of memory: Killed process 4242 (python) total-vm:1kB, anon-rss:1kB"),
+        ("host", "slurmstepd: error: Detected 1 oom_kill event in StepId=77.0. Some of the step tasks have been OOM Killed."),
+        ("host", "srun: error: nid001277: tasks 1-3: Out Of Memory"),
+        ("shm", "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm)."),
+        ("shm", "RuntimeError: unable to write to file </torch_123_456>"),
+    ],
+)  # fmt: skip
+def test_every_wording(kind: str, text: str, tmp_path: Path) -> None:
+    assert look(oom_report, tmp_path, train_log=f"start\n{text}\n").one("memory.oom") == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UserWarning: large batches may cause CUDA out of memory errors, lower the batch size",
+        "|            CUDA OOMs: 0            |        cudaMalloc retries: 0         |",
+        "INFO memory/num_ooms: 0",
+        "If you run out of memory, reduce the micro batch size.",
+        "To avoid out of memory errors we enable activation checkpointing",
+        "Killing subprocess 12 with SIGTERM",
+        "signal handler: will send SIGKILL to workers after 30 s",
+        "step 12 loss 0.3 reserved 20.1 GiB",
+    ],
+)
+def test_advice_and_counters_are_no_failure(text: str, tmp_path: Path) -> None:
+    assert look(oom_report, tmp_path, train_log=f"step 1 loss 2\n{text}\nstep 2 loss 1\n").result.outcome == "clean"
+
+
+TRACE = """step 41 loss 0.5
+step 42 loss 0.4
+[rank1]: Traceback (most recent call last):
+[rank0]: still fine
+[rank1]:   File "/work/train.py", line 30, in main
+[rank1]:     {user}
+[rank1]:   File "/opt/lib/python3.11/site-packages/pkg/mod.py", line 5, in {function}
+[rank1]:     {code}
+[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+"""
+
+
+@pytest.mark.parametrize(
+    ("phase", "user", "function", "code"),
+    [
+        ("optimizer_step", "optimizer.step()", "_init_group", 'state["exp_avg"] = torch.zeros_like(p)'),
+        ("backward", "loss.backward()", "backward", "_engine_run_backward("),
+        ("logits", "loss = model(**batch).loss", "forward", "loss = F.cross_entropy(logits.float(), labels)"),
+        ("eval", "trainer.evaluate()", "nested_concat", "return torch.cat((tensors, new_tensors), dim=0)"),
+        ("model_load", "model = AutoModel.from_pretrained(path)", "_load", "param.data = value"),
+        ("checkpoint_save", "trainer.save_checkpoint(out)", "_gather", "full = shard.full_tensor()"),
+        ("wake_up", "llm.wake_up()", "create_and_map", "python_create_and_map(*handle)"),
+        ("generate", "out = model.generate(**inputs)", "f", "x = y"),
+        ("forward", "out = net(x)", "_call_impl", "return forward_call(*args, **kwargs)"),
+    ],
+)
+def test_frames_tell_the_phase(phase: str, user: str, function: str, code: str, tmp_path: Path) -> None:
+    seen = look(oom_report, tmp_path, train_log=TRACE.format(user=user, function=function, code=code))
+    assert phase in seen.values("memory.phase")
+    assert any(user in line for line in seen.lines("memory.frame"))
+    assert seen.one("memory.oom_step") == 42 and seen.one("memory.after_many_steps") is True
+    assert seen.one("memory.oom_ranks") == [1] and seen.one("memory.one_rank_only") is True
+
+
+def test_another_rank_between_the_frames_is_passed_over(tmp_path: Path) -> None:
+    seen = look(oom_report, tmp_path, train_log=TRACE.format(user="loss.backward()", function="g", code="h()"))
+    assert not any("still fine" in line for line in seen.lines("memory.frame"))
+
+
+def test_first_step_only_where_the_start_is_in_view(tmp_path: Path) -> None:
+    first = 'Traceback (most recent call last):\n  File "t.py", line 1, in f\n    loss.backward()\n'
+    seen = look(oom_report, tmp_path, train_log=first + "torch.OutOfMemoryError: CUDA out of memory.\n")
+    assert seen.one("memory.at_first_step") is True
+
+
+def test_planned_step_counts_are_no_progress() -> None:
+    assert oom.step_of("Total optimization steps = 8000") is None
+    assert oom.step_of(" 12%|#2   | 120/1000 [00:10<01:00, 9.9it/s]") == 120
+    assert oom.step_of("{'loss': 0.1, 'global_step': 77}") == 77
+
+
+def test_host_full_and_killed(tmp_path: Path) -> None:
+    log = (
+        "[INFO] MA 0.13 GB         Max_MA 0.13 GB         CA 0.63 GB         Max_CA 1 GB\n"
+        "[INFO] CPU Virtual Memory:  used = 60.7 GB, percent = 96.4%\n"
+        "['python', 'train.py'] exits with return code = -9\n"
+    )
+    seen = look(oom_report, tmp_path, train_log=log)
+    assert seen.one("memory.oom") == "host" and seen.one("memory.host_percent") == 96.4
+    assert seen.one("memory.host_low_gpu") == 0.13 and seen.one("memory.killed") == "SIGKILL"
+
+
+def test_a_bare_kill_is_not_an_oom(tmp_path: Path) -> None:
+    seen = look(oom_report, tmp_path, train_log="step 5 loss 1.0\nKilled\n")
+    assert seen.values("memory.killed") and not seen.values("memory.oom")
+
+
+def test_rays_monitor_gives_the_percentage(tmp_path: Path) -> None:
+    text = (
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+        "Memory on the node (IP: 10.0.0.7, ID: ab) where the task (actor ID: cd, name=W.__init__, pid=43, memory "
+        "used=2.22GB) was running was 59.49GB / 62.58GB (0.950744), which exceeds the memory usage threshold of 0.95.\n"
+    )
+    assert look(oom_report, tmp_path, train_log=text).one("memory.host_percent") == 95.1
+
+
+def test_small_request_on_a_full_card_and_another_process(tmp_path: Path) -> None:
+    seen = look(oom_report, tmp_path, train_log=NEW + "\n")
+    assert seen.one("memory.small_request_nearly_full") is True
+    assert seen.one("memory.other_process") == "pid 4711"
+
+
+def test_packed_logs_are_read_the_same(tmp_path: Path) -> None:
+    text = TRACE.format(user="loss.backward()", function="backward", code="_engine_run_backward(")
+    (tmp_path / "train.log.gz").write_bytes(gzip.compress(text.encode()))
+    seen = look(oom_report, tmp_path)
+    assert "backward" in seen.values("memory.phase") and seen.one("memory.oom_step") == 42
+
+
+def test_a_thousand_ranks_stay_a_few_lines(tmp_path: Path) -> None:
+    log = "".join(f"[rank{i}]: torch.OutOfMemoryError: CUDA out of memory.\n" for i in range(1024))
+    seen = look(oom_report, tmp_path, train_log=log)
+    assert len(seen.one("memory.oom_ranks")) == 1024 and len(seen.evidence) < 20
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=300))
+def test_any_text_parses_or_not(text: str) -> None:
+    for prefix in ("", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ", "; of which "):
+        found = oom.parse(prefix + text)
+        assert found is None or all(v >= 0 for v in found.bytes.values())
+    oom.step_of(text)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(["Traceback (most recent call last):", '  File "a.py", line 3, in f', "    x()", "",
+                                 "----> 3 y()", "a.py in g(x)", "-" * 40, "torch.OutOfMemoryError: "]), max_size=30))  # fmt: skip
+def test_frames_of_any_order_point_into_the_text(lines: list[str]) -> None:
+    for frame in oom.frames_above(lines, len(lines) - 1, [True] * len(lines)):
+        assert 0 <= frame.index < len(lines)

@@ -1,0 +1,157 @@
+"""Samples of training data and completions: JSON lines, JSON arrays and CSV as records, each with its line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .files import Line, RunFile
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
+
+RECORDS = 5000  # of one file
+BYTES = 8 << 20  # of one file
+
+TEXT = ("prompt", "completion", "response", "text", "content", "instruction", "output", "answer", "chosen", "rejected",
+        "question", "target", "value", "solution", "generated_text", "prediction", "generation", "query")  # fmt: skip
+OPTIONAL = frozenset({"input", "system", "history", "context", "tools", "name", "reasoning", "thinking", "tool_calls"})
+MEDIA = ("images", "image", "videos", "video", "audio", "audios", "pixel_values", "image_path", "image_url")
+COMPLETIONS = ("completion", "response", "generated_text", "generation", "output", "answer", "prediction", "text")
+_MEDIA_TOKEN = re.compile(r"<(?:image|video|audio|\|image_pad\||img)>?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One sample: the line it starts on, and its fields."""
+
+    line: Line
+    fields: dict[str, Any]
+
+    def texts(self) -> Iterator[str]:
+        """Every text in it, also those inside messages."""
+        yield from _texts(self.fields, 0)
+
+    @property
+    def turns(self) -> list[dict[str, Any]]:
+        """Messages of a conversation, or nothing."""
+        for name in ("messages", "conversations", "conversation", "prompt", "dialog"):
+            value = self.fields.get(name)
+            if isinstance(value, list) and value and all(isinstance(t, dict) for t in value):
+                return value
+        return []
+
+    @property
+    def media(self) -> str:
+        """The field (or token) that carries an image, video or sound; empty for text alone."""
+        for name in MEDIA:
+            if self.fields.get(name):
+                return name
+        for text in self.texts():
+            if m := _MEDIA_TOKEN.search(text):
+                return m[0]
+        return ""
+
+    @property
+    def completion(self) -> str:
+        """What a model wrote, or nothing."""
+        return next((v for name in COMPLETIONS if isinstance(v := self.fields.get(name), str)), "")
+
+
+def _texts(value: Any, depth: int) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif depth < 6 and isinstance(value, list | dict):
+        for part in list(value.values() if isinstance(value, dict) else value)[:2000]:
+            yield from _texts(part, depth + 1)
+
+
+def records(ws: Workspace, file: RunFile) -> list[Record]:
+    """The first records of a file; empty where it holds none. Lines that do not parse are passed over."""
+    return ws.memo(("records", file.name), lambda: _read(ws, file))
+
+
+def _read(ws: Workspace, file: RunFile) -> list[Record]:
+    lines: list[Line] = []
+    size = 0
+    for line in ws.lines(file):
+        size += len(line.data)
+        if size > BYTES or len(lines) >= 40 * RECORDS:
+            ws.tell(file.name, f"only the first {len(lines)} lines were read as samples")
+            break
+        lines.append(line)
+    base = file.name.lower().removesuffix(".gz").removesuffix(".zst")
+    if base.endswith((".csv", ".tsv")):
+        return _table(lines, "\t" if base.endswith(".tsv") else ",")
+    found = _json_lines(lines)
+    return found if len(found) > 1 or not base.endswith(".json") else _array(lines) or found
+
+
+def _json_lines(lines: list[Line]) -> list[Record]:
+    found = []
+    for line in lines:
+        if len(found) >= RECORDS:
+            break
+        if line.data.lstrip()[:1] != b"{":
+            continue
+        if isinstance(fields := _json(line.text), dict):
+            found.append(Record(line, fields))
+    return found
+
+
+def _array(lines: list[Line]) -> list[Record]:
+    """Objects of one JSON array, each with the line it starts on."""
+    text = "\n".join(line.text for line in lines)
+    at = text.find("[") + 1
+    decoder = json.JSONDecoder()
+    found: list[Record] = []
+    number, counted = 0, 0
+    while at and len(found) < RECORDS:
+        start = text.find("{", at)
+        if start < 0:
+            break
+        number += text.count("\n", counted, start)
+        counted = start
+        try:
+            value, at = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            break
+        if isinstance(value, dict):
+            found.append(Record(lines[number], value))
+    return found
+
+
+def _table(lines: list[Line], separator: str) -> list[Record]:
+    """Rows of a CSV. A cell with line breaks keeps the line its row starts on."""
+    text = "\n".join(line.text for line in lines)
+    reader = csv.DictReader(io.StringIO(text), delimiter=separator)
+    found: list[Record] = []
+    start = 1
+    try:
+        for row in reader:
+            if len(found) >= RECORDS or start >= len(lines):
+                break
+            found.append(Record(lines[start], {str(k): v for k, v in row.items() if k is not None}))
+            start = reader.line_num
+    except csv.Error:
+        pass
+    return found
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def tokens(text: str) -> int:
+    """A rough number of tokens: four characters each, one for a character of a script without spaces."""
+    wide = sum(1 for c in text[:20000] if "\u2e80" <= c <= "\uffdc")
+    share = wide / max(1, min(len(text), 20000))
+    return round(len(text) * (share + (1 - share) / 4))

@@ -1,0 +1,133 @@
+"""Samples of the data: records, printed tensors and statistics among the run's files."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from ..reading import dumps, samples
+from ..reading.files import Line, RunFile
+from ..reading.records import Record, records
+from ..tool import clean, finding, not_applicable, tool
+from ..types import Evidence, ToolResult
+from ..workspace import Workspace
+
+FILES = 40  # data files read
+TEXTS = 60  # text files looked through for dumps and statistics
+TEXT_BYTES = 1 << 20  # of one such file
+EACH = 3  # lines shown of one key in one file
+
+_QUIET = frozenset({"data.records", "data.tool_turns"})  # facts, not findings
+_LIMIT = re.compile(
+    r"(?i)\b(?:max_?seq(?:uence)?_?len(?:gth)?|model_max_length|max_length|cutoff_len|sequence_len(?:gth)?|seq_len(?:gth)?"
+    r"|max_prompt_length|block_size|context_length)[\"']?\s*[:= ]\s*[\"']?(\d{2,7})\b"
+)
+_CLASSES = re.compile(r"(?i)\b(?:num_labels|num_classes|n_classes|nb_classes)[\"']?\s*[:= ]\s*(\d{1,6})\b")
+_VOCABULARY = re.compile(r"(?i)\bvocab_?size[\"']?\s*[:= ]\s*(\d{3,7})\b")
+_STOP = re.compile(r"""(?i)\b(?:stop(?:_strings|_sequences|_words)?|until)["']?\s*[:=]\s*\[([^\]]{0,400})""")
+
+
+@tool(emits=("data.*",), recall=True)
+def check_data_files(ws: Workspace) -> ToolResult:
+    """Check samples of the data among the run's files: schema, empty and over-long texts, masks, truncated answers.
+
+    Use when a loss is wrong, zero or NaN, samples vanish, evaluation scores are implausible, or ranks disagree on
+    shapes. Reads JSON lines, JSON arrays, CSV, printed tensors and statistics. Lengths in tokens are estimates.
+    """
+    files = [f for f in ws.by_role("data") if f.size < 512 << 20][:FILES]
+    texts = [f for f in ws.files if f.role in ("data", "log", "other", "capture") and f.size <= TEXT_BYTES][:TEXTS]
+    limits = _Limits(ws)
+    evidence: list[Evidence] = []
+    read = 0
+    for file in files:
+        found = records(ws, file)
+        if found:
+            read += len(found)
+            evidence += _of_records(ws, file, found, limits)
+    evidence += _overlap(ws, files)
+    for file in texts:
+        evidence += _of_text(ws, file, limits)
+    if not files and not evidence:
+        return not_applicable("no samples of the data among the run's files")
+    telling = [e for e in evidence if e.key not in _QUIET]
+    said = f"{read} records in {len(files)} files"
+    if not telling:
+        return clean(f"{said}, nothing odd", evidence)
+    kinds = sorted({e.key.removeprefix("data.") for e in telling})
+    text = "\n".join(f"{e.file}:{e.line} {e.key} {e.value}: {e.text.strip()[:200]}" for e in evidence)
+    return finding(f"{said}: {', '.join(kinds)}", evidence, text)
+
+
+class _Limits:
+    """What the run's settings say about lengths, classes, vocabulary and stop words."""
+
+    def __init__(self, ws: Workspace) -> None:
+        text = "\n".join(ws.text(f, 64 << 10) for f in ws.by_role("config", "code")[:60])
+        lengths = [int(n) for n in _LIMIT.findall(text)]
+        self.tokens = min(lengths) if lengths else None
+        self.classes = max((int(n) for n in _CLASSES.findall(text)), default=None)
+        self.vocabulary = max((int(n) for n in _VOCABULARY.findall(text)), default=None)
+        listed = [w for part in _STOP.findall(text) for w in re.findall(r"""["']([^"']{1,40})["']""", part)]
+        self.stops = sorted(dict.fromkeys(listed), key=lambda w: not re.fullmatch(r"[A-Za-z]{2,14}", w))
+
+
+def _of_records(ws: Workspace, file: RunFile, found: list[Record], limits: _Limits) -> Iterator[Evidence]:
+    yield ws.cite(file, found[0].line, "data.records", len(found))
+    shown: Counter[str] = Counter()
+    for key, value, record in _questions(found, limits):
+        shown[key] += 1
+        if shown[key] <= EACH:
+            yield ws.cite(file, record.line, f"data.{key}", value)
+
+
+def _questions(found: list[Record], limits: _Limits) -> Iterator[samples.Found]:
+    yield from samples.modalities(found)
+    yield from samples.empties(found)
+    yield from samples.schemas(found)
+    yield from samples.damage(found)
+    yield from samples.repeats(found)
+    yield from samples.ranges(found, limits.classes, limits.vocabulary)
+    yield from samples.cut_short(found, limits.stops)
+    yield from samples.openings(found)
+    yield from samples.turns(found)
+    yield from samples.scores(found)
+    if limits.tokens:
+        yield from samples.long_ones(found, limits.tokens)
+
+
+def _overlap(ws: Workspace, files: list[RunFile]) -> Iterator[Evidence]:
+    """Records of a test file that a training file holds too."""
+    tests = [f for f in files if re.search(r"(?i)(^|[/_.-])(test|eval|valid|val|dev|holdout|benchmark)", f.name)]
+    trains = [f for f in files if f not in tests and re.search(r"(?i)train", f.name)]
+    known = {_identity(r) for f in trains for r in records(ws, f)} - {""}
+    for file in tests if known else []:
+        leaked = [r for r in records(ws, file) if _identity(r) in known]
+        if leaked:
+            yield ws.cite(file, leaked[0].line, "data.contamination", len(leaked))
+
+
+def _identity(record: Record) -> str:
+    """The longest text of a record, as far as it identifies it; empty where it is too short to."""
+    longest = max(record.texts(), key=len, default="")
+    return " ".join(longest.split()).lower()[:2000] if len(longest) >= 30 else ""
+
+
+def _of_text(ws: Workspace, file: RunFile, limits: _Limits) -> Iterator[Evidence]:
+    """Printed label tensors that are all masked, and statistics against the limit of the run."""
+    lines: list[Line] = list(ws.lines(file))
+    for dump in dumps.dumps(lines):
+        if dump.name.startswith("label") and len(dump.numbers) >= 4:
+            if all(n == -100 for n in dump.numbers):
+                yield ws.cite(file, dump.line, "data.all_masked", dump.name)
+            elif limits.vocabulary and max(dump.numbers) >= limits.vocabulary:
+                yield ws.cite(file, dump.line, "data.label_out_of_range", int(max(dump.numbers)))
+        elif dump.name.endswith("_mask") and len(dump.numbers) >= 4 and not any(dump.numbers):
+            yield ws.cite(file, dump.line, "data.all_masked", dump.name)
+    if file.role != "data":
+        return
+    for line, count in dumps.rows(lines):
+        yield ws.cite(file, line, "data.records", count)
+    for line, count in dumps.lengths(lines):
+        if limits.tokens and count > limits.tokens:
+            yield ws.cite(file, line, "data.long_records", count)

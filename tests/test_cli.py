@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -119,7 +120,7 @@ def test_the_current_folder_and_standard_input_are_runs(doctor: Doctor, run: Pat
     piped = doctor("ask", "Why?", "--run", "-", "--json", stdin=(run / "train.log").read_text())
     report = Report.model_validate_json(piped.stdout)
     assert report.root_cause.id == Report.model_validate_json(here.stdout).root_cause.id
-    assert not Path(report.runs[0].root).exists()  # the spooled copy is gone
+    assert not list(Path(tempfile.gettempdir()).glob("doctor-stdin-*"))  # the spooled copy is gone
 
 
 def test_triage_writes_only_where_it_is_asked_to(doctor: Doctor, run: Path) -> None:
@@ -189,6 +190,17 @@ def test_eval_prints_a_table_and_data(doctor: Doctor) -> None:
     data = json.loads(done.stdout)
     assert (data["total"]["incidents"], data["total"]["answered"], data["total"]["invented"]) == (1, 1, 0)
     assert data["total"]["exact"] == 1, data["incidents"]
+
+
+def test_the_index_answers_by_words_before_it_is_built(doctor: Doctor, tmp_path: Path) -> None:
+    environment = {**os.environ, "DOCTOR_CACHE": str(tmp_path)}
+    done = doctor("index", "search", "CUDA out of memory", "--json", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert {"document", "headings", "score", "text"} <= set(json.loads(done.stdout)[0])
+    assert "words alone" in done.stderr
+    nothing = doctor("index", "search", "how do I bake sourdough bread", env=environment)
+    assert nothing.stdout == "Nothing in the index bears on that.\n"
+    assert json.loads(doctor("index", "status", "--json", env=environment).stdout)["vectors"] is False
 
 
 def test_config_tells_who_set_what(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:

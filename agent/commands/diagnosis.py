@@ -77,18 +77,18 @@ def _diagnose(
     from .progress import approve, follow, may_ask
 
     config = settle()
-    with workspace(run, good, also, pid, question) as ws:
-        from .. import session as sessions
-        from ..types import Risk
+    ws = workspace(run, good, also, pid, question)
+    from .. import session as sessions
+    from ..types import Risk
 
-        events = sessions.diagnose(
-            ws,
-            question,
-            session=session,
-            allow=Risk(allow or config.allow),
-            approve=approve if ask_approval and may_ask(quiet) else None,
-        )
-        return follow(events, quiet)
+    events = sessions.diagnose(
+        ws,
+        question,
+        session=session,
+        allow=Risk(allow or config.allow),
+        approve=approve if ask_approval and may_ask(quiet) else None,
+    )
+    return follow(events, quiet)
 
 
 def _exit_code(report: Report, fail_on: FailOn | None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -65,27 +65,33 @@ class _Display:
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
-        self._began = time.monotonic()
         self._done = 0
         self._running: list[str] = []
         self._status: Status | None = None
         self._console: Console | None = None
+        self._patience: threading.Timer | None = None
         if not quiet and sys.stderr.isatty():
             from rich.console import Console
 
             self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+            self._patience = threading.Timer(PATIENCE, self._appear)
+            self._patience.daemon = True
+            self._patience.start()
 
     def begin(self, name: str) -> None:
+        """A check starts."""
         self._running.append(name)
-        self._show()
+        self._update()
 
     def end(self, name: str) -> None:
+        """A check is done."""
         if name in self._running:
             self._running.remove(name)
         self._done += 1
-        self._show()
+        self._update()
 
     def say(self, text: str) -> None:
+        """A line that stays."""
         if self._quiet:
             return
         if self._console:
@@ -93,16 +99,22 @@ class _Display:
         else:
             sys.stderr.write(f"{one_line(text)}\n")
 
-    def _show(self) -> None:
-        if self._console is None or time.monotonic() - self._began < PATIENCE:
-            return
-        text = f"{self._done} checks done; {', '.join(self._running[:3]) or 'weighing the evidence'}"
-        if self._status is None:
-            self._status = self._console.status(text)
-            self._status.start()
-        else:
-            self._status.update(text)
-
     def close(self) -> None:
+        """Leave nothing moving on the screen."""
+        if self._patience:
+            self._patience.cancel()
+            self._patience.join()
         if self._status:
             self._status.stop()
+
+    def _appear(self) -> None:
+        if self._console:
+            self._status = self._console.status(self._text())
+            self._status.start()
+
+    def _update(self) -> None:
+        if self._status:
+            self._status.update(self._text())
+
+    def _text(self) -> str:
+        return f"{self._done} checks done; {', '.join(self._running[:3]) or 'weighing the evidence'}"

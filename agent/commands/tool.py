@@ -93,15 +93,15 @@ def _run(tool: Tool, paths: list[str] | None, as_json: bool, arguments: dict[str
     from .streams import print_json
 
     settle()
-    with workspace(paths) as ws:
-        try:
-            result = tool(ws, **arguments)
-        except (ToolError, ParseError) as e:
-            result = ToolResult("failed", str(e), text=str(e))
-        if as_json:
-            print_json(_as_data(tool, result))
-        else:
-            _show(result)
+    ws = workspace(paths)
+    try:
+        result = tool(ws, **arguments)
+    except (ToolError, ParseError) as e:
+        result = ToolResult("failed", str(e), text=str(e))
+    if as_json:
+        print_json(_as_data(tool, result))
+    else:
+        _show(result)
 
 
 def _as_data(tool: Tool, result: ToolResult) -> dict[str, Any]:

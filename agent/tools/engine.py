@@ -8,7 +8,7 @@ from statistics import mean
 
 from ..reading import engine_events as ee
 from ..reading.anchor_lines import Hit, anchored
-from ..reading.windows import around
+from ..reading.anchor_windows import around
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from ..reading import oom
 from ..reading.anchor_lines import Anchored, Hit, anchored, rank_of
+from ..reading.anchor_windows import around
 from ..reading.files import Line
-from ..reading.windows import around
 from ..tool import clean, finding, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ..reading import stack_dumps as sd
 from ..reading.anchor_lines import anchored
+from ..reading.anchor_windows import excerpt
 from ..reading.files import RunFile
-from ..reading.windows import excerpt
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..reading import kernel_log as kl
 from ..reading.anchor_lines import Hit, anchored
-from ..reading.windows import around
+from ..reading.anchor_windows import around
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
@@ -81,7 +81,7 @@ def _off_the_bus(ws: Workspace, hits: list[Hit]) -> Iterator[Evidence]:
                 if card := kl.CARD.search(above.text):
                     line = above
                     break
-        pci = next((g for g in card.groups()[:2] if g), "") if card else ""
+        pci = next((g for g in card.groups()[:2] if g), "").strip(":.") if card else ""
         yield ws.cite(hit.file, hit.line, "gpu.fell_off_bus", pci or True, rank=hit.rank)
         if line is not hit.line:
             yield ws.cite(hit.file, line, "gpu.fell_off_bus", pci or True, rank=hit.rank)

@@ -9,7 +9,7 @@ from ..errors import ParseError
 from .files import Line, RunFile, blocks, open_regular
 from .inflate import packing_of, utf16
 from .metric_formats.json_history import read_history
-from .metric_formats.lines import LineReader
+from .metric_formats.lines import LineReader, read_parts
 from .metric_formats.tables import SweepRow, Table, read_table
 from .series import Series, Track
 from .tensorboard import read_events
@@ -18,7 +18,21 @@ if TYPE_CHECKING:
     from ..workspace import Workspace
 
 _NOT_METRICS = {"code", "checkpoint"}
-_SETTINGS_SUFFIXES = {".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".bash", ".py", ".md", ".lock", ".sbatch", ".slurm"}
+_SETTINGS_SUFFIXES = {
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".ini",
+    ".cfg",
+    ".sh",
+    ".bash",
+    ".py",
+    ".md",
+    ".lock",
+    ".sbatch",
+    ".slurm",
+}
+_BIG = 128 << 20  # bytes from which a file is read in parts
 _RL = {"reward", "reward_std", "policy_loss", "response_length", "zero_std_fraction"}
 
 
@@ -72,8 +86,17 @@ def _read_file(ws: Workspace, file: RunFile) -> tuple[list[Track], list[SweepRow
     if suffix == ".json":
         return _json(file), []
     if file.role in ("log", "metrics", "data", "other", "capture"):
-        return list(LineReader().read(ws.blocks(file)).values()), []
+        parts = file.size > _BIG and _is_plain(file)
+        tracks = read_parts(file.path, file.size) if parts else LineReader().read(ws.blocks(file))
+        return list(tracks.values()), []
     return [], []
+
+
+def _is_plain(file: RunFile) -> bool:
+    """Whether bytes in the file are the text itself: not packed, not UTF-16."""
+    with open_regular(file.path) as stream:
+        head = stream.read(2048) or b""
+    return not packing_of(head) and not utf16(head)
 
 
 def _json(file: RunFile) -> list[Track]:
@@ -91,12 +114,11 @@ def read_line_at(file: RunFile, number: int, offset: int, limit: int = 1 << 14) 
     """A line by its number and byte offset in the decompressed file; empty when the file has shrunk."""
     at, data = 0, b""
     try:
-        with open_regular(file.path) as stream:
-            head = stream.read(64)
-            plain = not packing_of(head) and not utf16(head)
-            if plain:
+        plain = _is_plain(file)
+        if plain:
+            with open_regular(file.path) as stream:
                 stream.seek(offset)
-                data = stream.read(limit)
+                data = stream.read(limit) or b""
         for block in () if plain else blocks(file.path):
             if at + len(block) > offset:
                 data += block[max(offset - at, 0) :]

@@ -35,6 +35,7 @@ class Vocabulary:
 
     spellings: dict[str, str]
     needs_step: frozenset[str]
+    unread: frozenset[str]
     qualifiers: frozenset[str]
     train_prefixes: tuple[str, ...]
     eval_prefixes: tuple[str, ...]
@@ -48,6 +49,7 @@ def vocabulary() -> Vocabulary:
     return Vocabulary(
         {normal(str(s)): name for name, spellings in data["metrics"].items() for s in spellings},
         frozenset(data["needs_step"]),
+        frozenset(data["unread"]),
         frozenset(str(q) for q in data["qualifiers"]),
         tuple(data["train_prefixes"]),
         tuple(data["eval_prefixes"]),
@@ -91,7 +93,19 @@ def meaning(label: str, exact: bool = False) -> Meaning | None:
 
 def _may_stand_alone(words: list[str], metric: str) -> bool:
     # `time`, `data`, `it` as the tail of a sentence say nothing.
-    return len(words) > 1 or words[0] not in {"time", "data", "it", "speed", "score", "return", "peak", "map", "ca", "ma", "success"}
+    return len(words) > 1 or words[0] not in {
+        "time",
+        "data",
+        "it",
+        "speed",
+        "score",
+        "return",
+        "peak",
+        "map",
+        "ca",
+        "ma",
+        "success",
+    }
 
 
 def _lookup(words: str) -> str | None:

@@ -16,12 +16,18 @@ _DUMP_HEAD = re.compile(rb"abs\s?min\s+abs\s?max", re.IGNORECASE)
 _DUMP_MODULE = re.compile(rb"^\s{6,}([A-Za-z_][\w.]*(?:\s[\w.]+)?)\s*$")
 _TENSOR = re.compile(rb"^(.{0,200}?)\btensor\(\s*(\[.*)$")
 _VALUE = re.compile(rb"(?<![\w.=:])[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)(?![\w:])")
-_BEFORE_AFTER = re.compile(r"\b(?:before|after|initial(?:ly)?|final(?:ly)?|start|end|pre|post|old|new)\b", re.IGNORECASE)
+_BEFORE_AFTER = re.compile(
+    r"\b(?:before|after|initial(?:ly)?|final(?:ly)?|start|end|pre|post|old|new)\b", re.IGNORECASE
+)
 _AFTER = re.compile(r"\b(?:after|final(?:ly)?|end|post|new)\b", re.IGNORECASE)
-_LABELLED = re.compile(rb"^\s*([A-Za-z][\w ./\-\[\]]{1,60}?)\s*(?:[:=]\s*|\s{2,})([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*$")
+_LABELLED = re.compile(
+    rb"^\s*([A-Za-z][\w ./\-\[\]]{1,60}?)\s*(?:[:=]\s*|\s{2,})([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*$"
+)
 _EXACT = re.compile(r"exact|expected|reference|true|fp64|float64|int64|ground|should", re.IGNORECASE)
 _REDUCED = re.compile(r"reduc|result|actual|computed|got|observed|measured|bf16|bfloat16|fp16|gathered", re.IGNORECASE)
-_LOW_PRECISION = re.compile(rb"^\s*['\"]?([\w.]*(?:count|tokens_per|num_|steps?|total|_sum|index|idx|counter|position)[\w.]*)['\"]?\b.{0,60}?\b(?:torch\.)?(bfloat16|float16|half)\b")
+_LOW_PRECISION = re.compile(
+    rb"^\s*['\"]?([\w.]*(?:count|tokens_per|num_|steps?|total|_sum|index|idx|counter|position)[\w.]*)['\"]?\b.{0,60}?\b(?:torch\.)?(bfloat16|float16|half)\b"
+)
 
 
 @dataclass(frozen=True)

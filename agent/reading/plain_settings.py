@@ -17,9 +17,24 @@ if TYPE_CHECKING:
     from ..workspace import Workspace
 
 _PAIR = re.compile(
-    rb"(?<![\w.-])(?:--?)?([A-Za-z][A-Za-z0-9_.\- ]{1,60}?)['\"]?\s{0,3}(?:\.{2,80}|[:= ])\s{0,3}['\"]?(\d{1,9}(?:\.\d{1,12})?(?:e-?\d{1,3})?)(?![\w.%])"
+    rb"(?<![\w.-])(?:--?)?([A-Za-z][A-Za-z0-9_.\- ]{1,60}?)['\"]?\s{0,3}(?:\.{2,80}|[:= ])\s{0,3}['\"]?"
+    rb"(\d{1,9}(?:\.\d{1,12})?(?:e-?\d{1,3})?)(?![\w.%])"
 )
-_SUFFIXES = {".yaml", ".yml", ".json", ".toml", ".sh", ".py", ".txt", ".log", ".out", ".cfg", ".ini", ".sbatch", ".slurm"}
+_SUFFIXES = {
+    ".yaml",
+    ".yml",
+    ".json",
+    ".toml",
+    ".sh",
+    ".py",
+    ".txt",
+    ".log",
+    ".out",
+    ".cfg",
+    ".ini",
+    ".sbatch",
+    ".slurm",
+}
 _HEAD_LINES = 400  # lines of a log that may print settings
 _CONFIG_LIMIT = 1 << 20
 
@@ -43,7 +58,9 @@ def plain_settings(ws: Workspace) -> list[PlainSetting]:
 def _read(ws: Workspace) -> list[PlainSetting]:
     found: list[PlainSetting] = []
     for file in ws.files:
-        if file.path.suffix.lower() not in _SUFFIXES or (file.role not in ("log", "config", "code", "other", "capture")):
+        if file.path.suffix.lower() not in _SUFFIXES or (
+            file.role not in ("log", "config", "code", "other", "capture")
+        ):
             continue
         if file.role != "log" and file.size > _CONFIG_LIMIT:
             continue

@@ -9,7 +9,7 @@ import numpy as np
 
 from .files import RunFile
 
-KEEP = 20_000  # points kept per series; beyond twice this, buckets keep first, least, greatest and last
+KEEP = 20_000  # points kept per series; beyond four times this, buckets keep first, least, greatest and last
 _TURNS = 1_000  # changes between finite and not finite that are always kept
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # steps, values, lines, offsets
@@ -71,6 +71,7 @@ class Track:
         self._parts: list[np.ndarray] = []  # (n, 4) steps, values, lines, offsets
         self._fair: list[np.ndarray] = []
         self._size = 0
+        self._thinned = False
         self._last_bad = False
         self._turns: set[int] = set()  # offsets of points at a change between finite and not
 
@@ -84,6 +85,22 @@ class Track:
         """Many points at once, columns of equal length."""
         self._flush()
         self._take(np.column_stack((steps, values, lines, offsets)).astype(np.float64, copy=False))
+
+    def absorb(self, later: Track, lines: int, steps: float) -> None:
+        """Take over the points of a later part of the same file, whose lines and steps were counted from 0."""
+        self._flush()
+        later._flush()
+        for part, fair in zip(later._parts, later._fair, strict=True):
+            part[:, 2] += lines
+            part[:, 0] += steps
+            self._parts.append(part)
+            self._fair.append(fair)
+        self._size += later._size
+        self._thinned |= later._thinned
+        self._turns |= later._turns
+        self.count, self.nans, self.infs = self.count + later.count, self.nans + later.nans, self.infs + later.infs
+        if self._size > 4 * KEEP:
+            self._thin()
 
     def _flush(self) -> None:
         if self._rows:
@@ -107,32 +124,43 @@ class Track:
         self._parts.append(part)
         self._fair.append(np.ones(len(part), dtype=bool))
         self._size += len(part)
-        if self._size > 2 * KEEP:
+        if self._size > 4 * KEEP:
             self._thin()
 
     def _thin(self) -> None:
-        rows, fair = np.concatenate(self._parts), np.concatenate(self._fair)
-        order = np.argsort(rows[:, 3], kind="stable")
-        rows, fair = rows[order], fair[order]
-        keep = extremes(rows[:, 1], KEEP // 4)
-        keep |= np.isin(rows[:, 3], np.fromiter(self._turns, float, len(self._turns)))
+        rows, fair = self._ordered()
+        starts = places(rows[:, 3], KEEP // 4)
+        keep = extremes(rows[:, 1], starts)
+        if self._turns:
+            keep |= np.isin(rows[:, 3], np.fromiter(self._turns, float, len(self._turns)))
         first = np.zeros(len(rows), dtype=bool)
-        first[_edges(len(rows), KEEP // 4)[:-1]] = True
+        first[starts] = True
         self._parts, self._fair = [rows[keep]], [(fair & first)[keep]]
         self._size = int(keep.sum())
+        self._thinned = True
+
+    def _ordered(self) -> tuple[np.ndarray, np.ndarray]:
+        """Points so far in file order: fast and slow readers of one block deliver apart."""
+        rows, fair = np.concatenate(self._parts), np.concatenate(self._fair)
+        if (np.diff(rows[:, 3]) < 0).any():
+            order = np.argsort(rows[:, 3], kind="stable")
+            rows, fair = rows[order], fair[order]
+        return rows, fair
 
     def finish(self, file: RunFile) -> Series | None:
         """The series, or None without points."""
         self._flush()
         if not self._parts:
             return None
-        rows, fair = np.concatenate(self._parts), np.concatenate(self._fair)
-        order = np.argsort(rows[:, 3], kind="stable")
-        rows, fair = rows[order], fair[order]
+        if self._thinned:
+            self._thin()  # the newest points no denser than the oldest, or medians would lean to the end
+        rows, fair = self._ordered()
         steps = rows[:, 0]
         stepped = bool(np.isfinite(steps).mean() > 0.5)
         if not stepped:
-            steps = np.arange(1, len(rows) + 1, dtype=np.float64) if self.count == len(rows) else _spread(self.count, rows)
+            steps = (
+                np.arange(1, len(rows) + 1, dtype=np.float64) if self.count == len(rows) else _spread(self.count, rows)
+            )
         elif not np.isfinite(steps).all():
             steps = _filled(steps)
         lines = rows[:, 2].astype(np.int64)
@@ -145,24 +173,31 @@ class Track:
         )  # fmt: skip
 
 
-def extremes(values: np.ndarray, buckets: int) -> np.ndarray:
-    """Mask of the first, last, least and greatest finite value of each of `buckets` runs of points."""
+def extremes(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Mask of the first, last, least and greatest finite value of each bucket; `starts`: where buckets begin."""
     keep = np.zeros(len(values), dtype=bool)
-    edges = _edges(len(values), buckets)
-    starts = edges[:-1]
-    keep[starts] = keep[edges[1:] - 1] = True
+    keep[starts] = True
+    keep[np.append(starts[1:], len(values)) - 1] = True
     finite = np.isfinite(values)
+    number = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(values))))
     for sign in (1.0, -1.0):
         signed = np.where(finite, sign * values, np.inf)
         least = np.minimum.reduceat(signed, starts)
-        hits = np.flatnonzero(signed == np.repeat(least, np.diff(edges)))
-        bucket = np.searchsorted(starts, hits, side="right")
-        keep[hits[np.unique(bucket, return_index=True)[1]]] = True
+        hits = np.flatnonzero(signed == least[number])  # never empty: each bucket has a least
+        bucket = number[hits]
+        keep[hits[np.concatenate(([True], bucket[1:] != bucket[:-1]))]] = True
     return keep
 
 
-def _edges(length: int, buckets: int) -> np.ndarray:
-    return np.unique(np.linspace(0, length, min(buckets, length) + 1).astype(np.int64))
+def places(offsets: np.ndarray, buckets: int) -> np.ndarray:
+    """Where buckets of equal length in the file begin, at most `buckets` of them.
+
+    Lengths are powers of two from the start of the file, so that thinning what was thinned keeps the same points,
+    and early training stays as fine as late.
+    """
+    width = 2.0 ** np.ceil(np.log2(max(1.0, (offsets[-1] + 1) / buckets)))
+    number = (offsets // width).astype(np.int64)
+    return np.flatnonzero(np.concatenate(([True], number[1:] != number[:-1])))
 
 
 def _spread(count: int, rows: np.ndarray) -> np.ndarray:

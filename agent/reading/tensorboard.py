@@ -1,7 +1,8 @@
 """TensorBoard event files, read without TensorFlow: records, the Event message, scalar values.
 
 Record: length uint64 LE, masked crc uint32, data, masked crc uint32. Event: wall_time 1 (double), step 2 (varint),
-summary 5; Summary.Value: tag 1, simple_value 2 (float), tensor 8 (float_val 5, double_val 6, tensor_content 4, dtype 1).
+summary 5; Summary.Value: tag 1, simple_value 2 (float), tensor 8 (dtype 1, tensor_content 4, float_val 5,
+double_val 6).
 A record cut at the end of a file that is still written ends the reading.
 """
 

@@ -96,7 +96,9 @@ def _counted(group: Group) -> Iterator[Finding]:
 
 
 def _restarts(ws: Workspace) -> list[Restart]:
-    return ws.memo("restarts", lambda: [r for f in ws.by_role("log") if f.size < 64 << 20 for r in restarts(f, ws.lines(f))])
+    return ws.memo(
+        "restarts", lambda: [r for f in ws.by_role("log") if f.size < 64 << 20 for r in restarts(f, ws.lines(f))]
+    )
 
 
 def _evidence(ws: Workspace, f: Finding) -> Evidence:

@@ -10,7 +10,7 @@ from pydantic import Field
 from ..reading.curves import curves, line_at
 from ..reading.series import Series
 from ..tool import failed, finding, not_applicable, tool
-from ..types import Evidence, ToolResult
+from ..types import Evidence, ToolResult, Value
 from ..workspace import Workspace
 
 _LISTED = 120  # series told as evidence; the rest is counted
@@ -31,7 +31,7 @@ def read_metrics(
     found = curves(ws)
     chosen = [
         s for s in found.series
-        if (not metric or s.metric == metric) and (not variant or variant in (s.label, s.file.name)) and (s.known or metric)
+        if (s.metric == metric if metric else s.known) and (not variant or variant in (s.label, s.file.name))
     ]  # fmt: skip
     if not chosen:
         if found.failed:
@@ -75,7 +75,7 @@ def series_evidence(ws: Workspace, s: Series) -> Evidence:
     return point_evidence(ws, s, len(s) - 1, "metrics.series", s.metric)
 
 
-def point_evidence(ws: Workspace, s: Series, index: int, key: str, value: object) -> Evidence:
+def point_evidence(ws: Workspace, s: Series, index: int, key: str, value: Value) -> Evidence:
     """Evidence at one point of a series: its line, or its record in a binary file."""
     step = int(s.steps[index]) if s.stepped else None
     if "tfevents" in s.file.path.name:
@@ -84,6 +84,4 @@ def point_evidence(ws: Workspace, s: Series, index: int, key: str, value: object
             text=f"{s.raw} step {s.steps[index]:g}: {s.values[index]:.7g}", rank=s.rank, attempt=s.attempt,
             variant=s.variant, step=step, run=s.file.run,
         )  # fmt: skip
-    return ws.cite(
-        s.file, line_at(s, index), key, value, rank=s.rank, attempt=s.attempt, variant=s.variant, step=step
-    )
+    return ws.cite(s.file, line_at(s, index), key, value, rank=s.rank, attempt=s.attempt, variant=s.variant, step=step)

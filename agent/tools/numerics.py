@@ -15,8 +15,9 @@ _FILE_LIMIT = 64 << 20
 _TELLING = (b"abs max", b"absmax", b"tensor(", b"float16", b"exact", b"expected", b"reference", b"returned nan")
 _BACKWARD = re.compile(rb"Function '?(\w+)'? returned nan values in its (\d+)th output")
 _NAMED = re.compile(
-    rb"(?i)\b(?:nan|inf|non-?finite)\w*(?:/inf)?(?: values?)? (?:found |detected |encountered |first seen )?(?:in|at|for) "
-    rb"(?:the )?(?:module |layer |parameter |param |grad(?:ient)?(?: of)? |output of |tensor )?['\"]?([A-Za-z_][\w]*\.[\w.]+)"
+    rb"(?i)\b(?:nan|inf|non-?finite)\w*(?:/inf)?(?: values?)? (?:found |detected |encountered |first seen )?"
+    rb"(?:in|at|for) (?:the )?(?:module |layer |parameter |param |grad(?:ient)?(?: of)? |output of |tensor )?"
+    rb"['\"]?([A-Za-z_][\w]*\.[\w.]+)"
 )
 
 
@@ -41,7 +42,9 @@ def numerics(ws: Workspace) -> ToolResult:
     if not evidence:
         return clean(f"printed tensors in {looked} files look ordinary")
     keys = sorted({e.key for e in evidence})
-    return finding(f"{', '.join(keys)}", evidence, "\n".join(f"{e.key} = {e.value!r}  {e.file}:{e.line}" for e in evidence))
+    return finding(
+        f"{', '.join(keys)}", evidence, "\n".join(f"{e.key} = {e.value!r}  {e.file}:{e.line}" for e in evidence)
+    )
 
 
 def _of_file(ws: Workspace, file: RunFile) -> Iterator[Evidence]:

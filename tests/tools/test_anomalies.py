@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - log lines stand as they are printed
 """Each planted anomaly is found at its step; the tools cite the lines that show it."""
 
 from __future__ import annotations
@@ -6,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from traindoctor.agent.tools.anomalies import find_anomalies
 from traindoctor.agent.workspace import Workspace
 
@@ -167,7 +167,9 @@ def test_one_skip_at_the_start_is_nothing(tmp_path):
 def test_counts_of_nan_iterations(tmp_path):
     line = " iteration {step:8d}/ 100 | lm loss: {loss:.6E} | number of skipped iterations:   0 | number of nan iterations: {nan:3d} |\n"
     for nan in (0, 3):
-        (tmp_path / "a.log").write_text("".join(line.format(step=i, loss=v, nan=nan * (i > 50)) for i, v in enumerate(base(80), 1)))
+        (tmp_path / "a.log").write_text(
+            "".join(line.format(step=i, loss=v, nan=nan * (i > 50)) for i, v in enumerate(base(80), 1))
+        )
         _, found = look(tmp_path)
         assert ("metrics.nan_count" in found) == bool(nan)
         assert "loss.first_nan_step" not in found
@@ -245,7 +247,9 @@ def test_data_that_starts_over_after_a_resume(tmp_path):
 
 
 def test_variants_whose_loss_is_proportional_to_a_setting(tmp_path):
-    (tmp_path / "sweep.csv").write_text("name,gpus,accum,lr,final_loss\na,8,1,1e-4,2.1\nb,8,4,1e-4,8.3\nc,8,16,1e-4,33.9\n")
+    (tmp_path / "sweep.csv").write_text(
+        "name,gpus,accum,lr,final_loss\na,8,1,1e-4,2.1\nb,8,4,1e-4,8.3\nc,8,16,1e-4,33.9\n"
+    )
     _, found = look(tmp_path)
     assert {e.value for e in found["loss.proportional_to"]} == {"gradient_accumulation_steps"}
     assert {e.line for e in found["loss.proportional_to"]} == {2, 4}
@@ -255,7 +259,10 @@ def test_variants_in_one_table(tmp_path):
     rows = ["run,use_x,step,loss"]
     rng = np.random.default_rng(0)
     for run, use in (("plain", 0), ("fused", 1)):
-        rows += [f"{run},{use},{i},{v:.4f}" for i, v in enumerate(base(50, noise=0.01) if use else 6 + rng.normal(0, 0.02, 50))]
+        rows += [
+            f"{run},{use},{i},{v:.4f}"
+            for i, v in enumerate(base(50, noise=0.01) if use else 6 + rng.normal(0, 0.02, 50))
+        ]
     (tmp_path / "metrics.csv").write_text("\n".join(rows) + "\n")
     _, found = look(tmp_path)
     assert first(found, "variant.best").value == "fused"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from traindoctor.agent.reading.anomalies.finding import groups
 from traindoctor.agent.reading.anomalies.loss import loss_findings
 from traindoctor.agent.reading.anomalies.optimizer import optimizer_findings
@@ -76,9 +75,10 @@ def test_healthy_training_raises_no_alarm(seed, n, start, share, noise, power):
     times = 1.0 + np.abs(rng.normal(0, 0.08, n))
     times[0] = 30
     memory = np.full(n, 40e9) + rng.normal(0, 1e8, n)
-    assert alarms(
-        loss=loss, learning_rate=rate, grad_norm=grad, step_time=times, memory=memory, throughput=1e4 / times
-    ) == {}
+    assert (
+        alarms(loss=loss, learning_rate=rate, grad_norm=grad, step_time=times, memory=memory, throughput=1e4 / times)
+        == {}
+    )
 
 
 @common

@@ -53,5 +53,8 @@ def accuracy_findings(group: Group, classes: float | None) -> Iterator[Finding]:
         if chance is not None and len(curve) >= 5:
             values = curve.values / (100.0 if curve.values.max() > 1.0 else 1.0)
             late = level(values, tail(len(values), 0.5, 3))
-            if abs(late - chance) < max(0.1 * chance, 2 * mad(values) / np.sqrt(len(values))) and mad(values) < 0.3 * chance:
+            if (
+                abs(late - chance) < max(0.1 * chance, 2 * mad(values) / np.sqrt(len(values)))
+                and mad(values) < 0.3 * chance
+            ):
                 yield curve.at("accuracy.at_chance", plain(round(late, 5)), len(curve) - 1)

@@ -13,7 +13,26 @@ from ..shape import change, longest_run, mad, noise, repeated
 from .finding import Curve, Finding, Group, plain
 
 # Sizes whose logarithm a stuck loss often shows when no setting names them.
-_COMMON_N = (2, 3, 4, 5, 10, 20, 100, 200, 365, 1000, 32_000, 32_064, 50_257, 50_304, 100_277, 128_256, 151_643, 151_936)
+_COMMON_N = (
+    2,
+    3,
+    4,
+    5,
+    10,
+    20,
+    100,
+    200,
+    365,
+    1000,
+    32_000,
+    32_064,
+    50_257,
+    50_304,
+    100_277,
+    128_256,
+    151_643,
+    151_936,
+)
 _N_SETTINGS = {"micro_batch_size", "global_batch_size", "vocab_size", "classes", "num_experts", "samples_per_prompt"}
 
 
@@ -118,7 +137,12 @@ def is_flat(curve: Curve) -> bool:
     spread = mad(values) / middle
     half = values[len(values) // 2 :]
     late = float(np.median(half)) - float(np.median(values[:3]))
-    return abs(net) < 0.02 * middle and spread < allowed and abs(late) < 0.03 * middle and (abs(sigmas) < 4 or abs(net) < 0.005 * middle)
+    return (
+        abs(net) < 0.02 * middle
+        and spread < allowed
+        and abs(late) < 0.03 * middle
+        and (abs(sigmas) < 4 or abs(net) < 0.005 * middle)
+    )
 
 
 def _stuck(curve: Curve, settings: Sequence[PlainSetting]) -> Iterator[Finding]:

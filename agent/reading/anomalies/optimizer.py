@@ -45,7 +45,7 @@ def _gradient(series: Series, group: Group) -> Iterator[Finding]:
         yield curve.at("grad_norm.vanishing", plain(last), len(curve) - 1)
     lowest = min(level(values, part) for part in _quarters(len(values)))
     quarters = [level(values, part) for part in _quarters(len(values))]
-    if last > 5 * lowest > 0 and quarters[-1] == max(quarters) and quarters[-1] > 2 * quarters[0]:
+    if len(curve) >= 16 and last > 5 * lowest > 0 and quarters[-1] == max(quarters) and quarters[-1] > 2 * quarters[0]:
         yield curve.at("grad_norm.growing", plain(round(last / lowest, 3)), len(curve) - 1)
 
 
@@ -117,6 +117,8 @@ def _rate_jumps(curve: Curve) -> Iterator[Finding]:
                 yield curve.at("learning_rate.reset", plain(steps[at]), at)
                 return
             continue
+        if steps[at - 1] > 0 and values[at] / values[at - 1] < 1.3 * steps[at] / steps[at - 1]:
+            continue
         yield curve.at("learning_rate.jump_step", plain(steps[at]), at)
         return
 
@@ -136,10 +138,16 @@ def _loss_scale(group: Group) -> Iterator[Finding]:
                 yield curve.at("loss_scale.falling", plain(values.max() / max(values[-1], 1e-9)), len(curve) - 1)
             count = len(curve) if series.metric == "overflow_scale" else len(falls)
             if count > 3:
-                yield curve.at("loss_scale.skips", series.count if series.metric == "overflow_scale" else count, len(curve) - 1)
+                yield curve.at(
+                    "loss_scale.skips", series.count if series.metric == "overflow_scale" else count, len(curve) - 1
+                )
     if skipped is not None:
         curve = Curve(skipped)
         values = curve.values
-        total = float(values[-1]) if len(values) and (np.diff(values) >= 0).all() and values[-1] > 1 else float(values.sum())
+        total = (
+            float(values[-1])
+            if len(values) and (np.diff(values) >= 0).all() and values[-1] > 1
+            else float(values.sum())
+        )
         if total > 3:
             yield curve.at("loss_scale.skips", plain(total), int(np.flatnonzero(values > 0)[-1]))

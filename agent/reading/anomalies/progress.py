@@ -46,7 +46,7 @@ def divergence(curve: Curve) -> int | None:
     values = curve.values
     if len(values) < 6 or values.min() < 0:
         return None
-    window = max(3, len(values) // 20) | 1
+    window = min(201, max(3, len(values) // 20)) | 1
     level = smooth(values, window)
     ends = max(3, len(values) // 20)
     end = float(np.median(values[-ends:]))
@@ -57,7 +57,9 @@ def divergence(curve: Curve) -> int | None:
     jitter = max(noise(curve.fair), 0.005 * float(level[best]))
     floor = float(level[best])
     short = len(values) < 12
-    if end < (1.5 if short else 1.3) * floor or end - floor < max((4 if short else 3) * jitter, 12 * jitter / np.sqrt(window)):
+    if end < (1.5 if short else 1.3) * floor or end - floor < max(
+        (4 if short else 3) * jitter, 12 * jitter / np.sqrt(window)
+    ):
         return None
     above = values > floor + max(3 * jitter / np.sqrt(window), 0.1 * floor)
     if not above[-ends:].all():
@@ -74,14 +76,20 @@ def _spikes(curve: Curve) -> Iterator[Finding]:
     for start, end in stretches:
         peak = start + int(np.argmax(values[start:end]))
         base = float(before[start])
-        ratio = float(values[peak] / base) if base > 0 else float("inf")
+        if base <= 0:
+            continue
+        ratio = float(values[peak] / base)
         later = values[end : end + max(5, len(values) // 20)]
         recovered = bool(len(later) and (later < base + 0.35 * (values[peak] - base)).any())
-        if recovered and end - start == 1 and (ratio < 2.5 or values[start] - base < 14 * max(noise(curve.fair), 0.02 * base)):
+        if (
+            recovered
+            and end - start == 1
+            and (ratio < 2.5 or values[start] - base < 14 * max(noise(curve.fair), 0.02 * base))
+        ):
             continue  # one hard batch
         told.append((ratio, start, peak, recovered, bool(len(later))))
     for ratio, start, peak, recovered, known in sorted(told, reverse=True)[:3]:
-        yield curve.at("loss.spike_step", plain(curve.steps[start]), start)
+        yield curve.at("loss.spike_step", plain(float(curve.steps[start])), start)
         yield curve.at("loss.spike_ratio", plain(ratio), peak)
         if known:
             yield curve.at("loss.spike_recovered", recovered, min(peak + 1, len(curve) - 1))
@@ -93,7 +101,7 @@ def _validation(held: Curve, train: Curve | None) -> Iterator[Finding]:
     series = held.series
     bad = np.flatnonzero(~series.finite)
     if len(bad):
-        yield Finding("eval.first_nan_step", plain(series.steps[bad[0]]), series, int(bad[0]))
+        yield Finding("eval.first_nan_step", plain(float(series.steps[bad[0]])), series, int(bad[0]))
         if train is not None and train.series.finite.all():
             yield Finding("eval.nan_while_train_finite", True, series, int(bad[0]))
     if not len(held):
@@ -113,7 +121,9 @@ def _validation(held: Curve, train: Curve | None) -> Iterator[Finding]:
 def _nearest(train: Curve, held: Curve, position: int) -> int:
     """Position of the training point logged nearest to a validation point: by step, else by place in the file."""
     same = train.series.stepped and held.series.stepped and train.series.file.name != held.series.file.name
-    if same or (train.series.stepped and held.series.stepped and train.steps[-1] >= held.steps[position] >= train.steps[0]):
+    if same or (
+        train.series.stepped and held.series.stepped and train.steps[-1] >= held.steps[position] >= train.steps[0]
+    ):
         return int(np.argmin(np.abs(train.steps - held.steps[position])))
     return int(np.argmin(np.abs(train.series.offsets[train.index] - held.series.offsets[held.index[position]])))
 

@@ -45,7 +45,9 @@ def _reward(group: Group) -> Iterator[Finding]:
             collapsed = _collapse(reward)
             if collapsed is not None:
                 yield reward.at("reward.collapsed", plain(reward.steps[collapsed]), collapsed)
-                yield reward.at("reward.best", plain(reward.values[int(np.argmax(reward.values))]), int(np.argmax(reward.values)))
+                yield reward.at(
+                    "reward.best", plain(reward.values[int(np.argmax(reward.values))]), int(np.argmax(reward.values))
+                )
             course = trend(reward)
             if course != "flat" or is_still(reward):
                 yield reward.at(f"reward.{course}", True, last)
@@ -59,7 +61,7 @@ def _reward(group: Group) -> Iterator[Finding]:
 def _collapse(curve: Curve) -> int | None:
     """Where the curve fell by most of what it had gained (or of its level), for good."""
     values = curve.values
-    window = max(3, len(values) // 20) | 1
+    window = min(101, max(3, len(values) // 20)) | 1
     smoothed = smooth(values, window)
     best = int(np.argmax(smoothed))
     end = float(np.median(values[-max(2, len(values) // 20) :]))
@@ -114,7 +116,9 @@ def _lengths(group: Group) -> Iterator[Finding]:
             yield length.at("response_length.growing", plain(round(last / first, 3)), len(length) - 1)
     cut = group.curve("truncated_fraction")
     if cut is not None and len(cut) >= 3 and level(cut.values, tail(len(cut), 0.25, 2)) > 0.5:
-        yield cut.at("response_length.at_limit", plain(round(level(cut.values, tail(len(cut), 0.25, 2)), 4)), len(cut) - 1)
+        yield cut.at(
+            "response_length.at_limit", plain(round(level(cut.values, tail(len(cut), 0.25, 2)), 4)), len(cut) - 1
+        )
     clip = group.curve("clip_ratio")
     if clip is not None and len(clip) >= 5 and not clip.values.any():
         yield clip.at("clip_ratio.zero", True, 0)
@@ -133,4 +137,6 @@ def _agreement(group: Group) -> Iterator[Finding]:
         yield ratio.at("logprob_diff.ratio_large", plain(ratio.values.max()), int(np.argmax(ratio.values)))
     correlation = group.curve("logprob_correlation")
     if correlation is not None and level(correlation.values, tail(len(correlation), 0.5, 1)) < 0.95:
-        yield correlation.at("logprob_diff.correlation_low", plain(round(float(correlation.values[-1]), 5)), len(correlation) - 1)
+        yield correlation.at(
+            "logprob_diff.correlation_low", plain(round(float(correlation.values[-1]), 5)), len(correlation) - 1
+        )

@@ -13,11 +13,14 @@ from ..shape import mad, noise
 from .finding import Curve, Finding, Group, plain
 
 _RESUME = re.compile(
-    rb"(?i)\b(?:resum(?:e|ed|es|ing)\b|restor(?:ed|ing)\b.{0,40}(?:checkpoint|ckpt|step)|loaded checkpoint|loading checkpoint|"
+    rb"(?i)\b(?:resum(?:e|ed|es|ing)\b|restor(?:ed|ing)\b.{0,40}(?:checkpoint|ckpt|step)|"
+    rb"loaded checkpoint|loading checkpoint|"
     rb"load(?:ed|ing)? .{0,60}checkpoint.{0,80} at iteration|continuing training|continue from)"
 )
 _STEP = re.compile(rb"(?i)(?:step|iter(?:ation)?|global_step|checkpoint-|step[_-])\s*[:=]?\s*(\d{1,9})")
-_NOT_RESUME = re.compile(rb"(?i)checkpoint shards|resume_from_checkpoint[\"']?\s*[:=]\s*(?:none|null|false)|resume[\"']?\s*[:=]\s*(?:none|null|false)")
+_NOT_RESUME = re.compile(
+    rb"(?i)checkpoint shards|resume(?:_from_checkpoint)?[\"']?\s*[:=]\s*(?:none|null|false)"
+)
 _DATA = re.compile(rb"(?i)\b(?:shards?|data ?loader|dataset|sampler|offset|streaming|file|epoch)\b|Loader")
 _NUMBERS = re.compile(rb"\d+")
 _STAMP = re.compile(rb"^\s*\[?\d{4}-\d\d-\d\d[T ][\d:.,]+\w*\]?|^\s*\[?\d\d:\d\d:\d\d[.,\d]*\]?")

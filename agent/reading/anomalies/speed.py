@@ -37,7 +37,7 @@ def sustained_fall(values: np.ndarray) -> tuple[int, float] | None:
         return None
     values = values.copy()
     values[0] = values[1]  # the first interval holds compilation and warm-up
-    window = max(5, len(values) // 50) | 1
+    window = min(101, max(5, len(values) // 50)) | 1
     level = smooth(values, window)
     edge = max(4, window // 2)
     best, fast = 0.7, 0.0
@@ -79,7 +79,9 @@ def _step_time(group: Group) -> Iterator[Finding]:
 
 def _unsteady(curve: Curve, fair: np.ndarray, middle: float) -> Iterator[Finding]:
     high = float(np.percentile(fair, 95))
-    yield curve.at("step_time.jitter_ratio", plain(round(high / middle, 3)), int(np.argmin(np.abs(curve.values - high))))
+    yield curve.at(
+        "step_time.jitter_ratio", plain(round(high / middle, 3)), int(np.argmin(np.abs(curve.values - high)))
+    )
     slow = np.flatnonzero(curve.values[1:] > 5 * middle) + 1
     if len(slow):
         worst = int(slow[np.argmax(curve.values[slow])])
@@ -115,8 +117,12 @@ def _growth(curve: Curve, prefix: str, *, staircase: bool) -> Iterator[Finding]:
     rising = float((np.diff(values) > 0).mean())
     straight = np.polyfit(steps, values, 1) if len(set(steps.tolist())) > 2 else None
     fit = float(np.std(values - np.polyval(straight, steps))) if straight is not None else float("inf")
-    if grown > 0.1 * values[0] and total > 3 * noise(values) and sigmas > 4 and fit < 0.15 * grown and (
-        rising > 0.6 or not staircase
+    if (
+        grown > 0.1 * values[0]
+        and total > 3 * noise(values)
+        and sigmas > 4
+        and fit < 0.15 * grown
+        and (rising > 0.6 or not staircase)
     ):
         yield curve.at(f"{prefix}growth_per_step", plain(round(slope(values, steps), 3)), len(curve) - 1)
         yield curve.at(f"{prefix}growth_start", plain(values[0]), start)

@@ -44,7 +44,9 @@ def _comparable(curves: dict[str, Series]) -> bool:
     named = [s.variant or s.file.variant for s in curves.values()]
     if all(named):
         return len(set(named)) > 1
-    shapes = {normal("".join("#" if c.isdigit() else c for c in PurePosixPath(s.file.name).name)) for s in curves.values()}
+    shapes = {
+        normal("".join("#" if c.isdigit() else c for c in PurePosixPath(s.file.name).name)) for s in curves.values()
+    }
     ranked = any(s.rank is not None or s.file.rank is not None for s in curves.values())
     return len(shapes) == 1 and not ranked
 
@@ -60,7 +62,12 @@ def _outcomes(metric: str, curves: dict[str, Series]) -> Iterator[Finding]:
         return
     ends = {name: _last(s) for name, s in curves.items()}
     for name, (value, at) in ends.items():
-        told = {"variant": name, "metric": metric, "last": plain(round(value, 6)), "first": plain(Curve(curves[name]).values[0])}
+        told = {
+            "variant": name,
+            "metric": metric,
+            "last": plain(round(value, 6)),
+            "first": plain(Curve(curves[name]).values[0]),
+        }
         yield Curve(curves[name]).at("variant.outcome", told, at)
     more_is_better = _COMPARED[metric]
     if more_is_better is None:
@@ -131,7 +138,9 @@ def _settings_of(series: Series, settings: Sequence[PlainSetting]) -> dict[str, 
 def sweep_findings(file: RunFile, rows: Sequence[SweepRow]) -> Iterator[Finding]:
     """A table of settings against results: outcome per row, and results proportional to a setting."""
     columns = list(dict.fromkeys(c for r in rows for c in r.cells))
-    results = [c for c in columns if (m := meaning(c)) is not None and m.metric not in ("step", "epoch") and not setting(c)]
+    results = [
+        c for c in columns if (m := meaning(c)) is not None and m.metric not in ("step", "epoch") and not setting(c)
+    ]
     knobs = [c for c in columns if c not in results]
     if not results or len(rows) < 2:
         return
@@ -150,10 +159,8 @@ def _proportional(file: RunFile, rows: Sequence[SweepRow], result: str, knobs: S
     metric = meaning(result)
     for knob in knobs:
         name = setting(knob)
-        pairs = [
-            (float(x), float(y), r.line) for r in rows
-            if isinstance(x := r.cells.get(knob), float) and isinstance(y := r.cells.get(result), float) and x > 0 and y > 0
-        ]  # fmt: skip
+        cells = [(r.cells.get(knob), r.cells.get(result), r.line) for r in rows]
+        pairs = [(x, y, at) for x, y, at in cells if isinstance(x, float) and isinstance(y, float) and x > 0 and y > 0]
         if len(pairs) < 3 or name in (None, "learning_rate"):
             continue
         x, y = np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs])

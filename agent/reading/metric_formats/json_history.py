@@ -1,4 +1,4 @@
-"""JSON that holds a history: `trainer_state.json`, lists of records, one big list per metric; every entry keeps its line."""
+"""JSON that holds a history: `trainer_state.json`, lists of records. Every entry keeps its line."""
 
 from __future__ import annotations
 
@@ -65,9 +65,7 @@ def _records(text: str, start: int) -> Iterator[tuple[int, int, dict[str, Any]]]
         at = end
 
 
-def _add(
-    tracks: dict[str, Track], text: str, at: int, end: int, record: dict[str, Any], newlines: np.ndarray
-) -> None:
+def _add(tracks: dict[str, Track], text: str, at: int, end: int, record: dict[str, Any], newlines: np.ndarray) -> None:
     step = _step(record)
     for name, value in _numbers(record):
         found = meaning(name, True)

@@ -14,56 +14,56 @@ import numpy as np
 from ..metric_names import Meaning
 from .text import NUMBER, Reading
 
-_PLAIN = frozenset(b"0123456789 ")
-_POWERS = 10.0 ** np.arange(-40, 41)
+_DIGITS = b"0123456789"
+_POWERS = np.array([float(f"1e{i}") for i in range(301)])
 
 
 @dataclass(frozen=True)
 class Field:
-    """A number at fixed columns: digit columns of the mantissa, its scale, and digit columns of an exponent."""
+    """A number at fixed columns `start:end`: a weight for each column (0 for the point), its decimals and exponent."""
 
-    digits: np.ndarray
+    start: int
+    end: int
     weights: np.ndarray
     sign: float
-    exponent: np.ndarray | None
+    decimals: int
+    exponent: tuple[int, int] | None
     exponent_sign: int
+
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        """The values in rows of digits 0 to 9, rounded as the line reader would (up to 15 digits are exact)."""
+        whole = (rows[:, self.start : self.end] @ self.weights) * self.sign
+        if self.exponent is None:
+            return whole / _POWERS[self.decimals]
+        low, high = self.exponent
+        power = (rows[:, low:high] @ (10.0 ** np.arange(high - low - 1, -1, -1))) * self.exponent_sign - self.decimals
+        power = np.clip(power, -300, 300).astype(np.int64)
+        return np.where(power < 0, whole / _POWERS[np.abs(power)], whole * _POWERS[np.abs(power)])
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where an example line of `length` bytes has its numbers. `fixed` masks the bytes every row must share."""
+    """Where an example line of `length` bytes has its numbers.
+
+    A row fits when each byte lies between `lowest` and `lowest + span`: digits where the example has digits, the
+    very same byte elsewhere.
+    """
 
     length: int
-    example: np.ndarray
-    fixed: np.ndarray
+    lowest: np.ndarray
+    span: np.ndarray
     step: Field | None
     values: list[tuple[Meaning, str, Field]]
     rank: int | None
 
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, list[np.ndarray]]:
-        """Mask of the rows of this layout; steps and values of those. `rows`: uint8 (n, length)."""
-        same = ((rows == self.example) | ~self.fixed).all(axis=1)
-        for field in self._fields():
-            columns = rows[:, field.digits] if field.exponent is None else rows[:, np.r_[field.digits, field.exponent]]
-            same &= ((columns - 48) < 10).all(axis=1)
+        """Mask of the rows of this layout; steps and values of those. `rows`: uint8 (n, length), used up."""
+        rows -= self.lowest  # digits become their value, the rest 0; what is below wraps around
+        same = np.asarray((rows <= self.span).all(axis=1))
         if not same.all():
             rows = rows[same]
-        steps = _numbers(rows, self.step) if self.step else None
-        return same, steps, [_numbers(rows, f) * m.factor for m, _, f in self.values]
-
-    def _fields(self) -> list[Field]:
-        return [f for _, _, f in self.values] + ([self.step] if self.step else [])
-
-
-def _numbers(rows: np.ndarray, field: Field) -> np.ndarray:
-    value = (rows[:, field.digits] - 48).astype(np.float64) @ field.weights
-    if field.exponent is not None:
-        width = len(field.exponent)
-        power = (rows[:, field.exponent] - 48).astype(np.int64) @ (10 ** np.arange(width - 1, -1, -1))
-        # Dividing by a power of ten is correctly rounded where multiplying by its inverse is not.
-        big = _POWERS[40 + np.minimum(power, 40)]
-        value = value * big if field.exponent_sign > 0 else value / big
-    return value * field.sign
+        steps = self.step.read(rows) if self.step else None
+        return same, steps, [f.read(rows) * m.factor for m, _, f in self.values]
 
 
 def learn(line: bytes, reading: Reading) -> Layout | None:
@@ -79,11 +79,13 @@ def learn(line: bytes, reading: Reading) -> Layout | None:
     step = _field(line, *reading.step_span) if reading.step_span else None
     if reading.step is not None and step is None:
         return None
-    fixed = np.ones(len(line), dtype=bool)
-    body = _prefix_length(line, reading)
-    for m in NUMBER.finditer(line, body):
-        fixed[m.start() : m.end()] = [c not in b"0123456789" for c in line[m.start() : m.end()]]
-    return Layout(len(line), np.frombuffer(line, np.uint8), fixed, step, values, reading.rank)
+    lowest = np.frombuffer(line, np.uint8).copy()
+    span = np.zeros(len(line), dtype=np.uint8)
+    for m in NUMBER.finditer(line, _prefix_length(line, reading)):
+        for i in range(m.start(), m.end()):
+            if line[i] in _DIGITS:
+                lowest[i], span[i] = 48, 9
+    return Layout(len(line), lowest, span, step, values, reading.rank)
 
 
 def _prefix_length(line: bytes, reading: Reading) -> int:
@@ -100,15 +102,17 @@ def _field(line: bytes, start: int, end: int) -> Field | None:
         return None
     sign = -1.0 if token[:1] == b"-" else 1.0
     mantissa, _, exponent = token.lower().partition(b"e")
-    digits = [start + i for i, c in enumerate(mantissa) if c in b"0123456789"]
-    if not digits or len(digits) > 17:
+    figures = [c in _DIGITS for c in mantissa]
+    first = next((i for i, f in enumerate(figures) if f), None)
+    if first is None or sum(figures) > 15:
         return None
+    places = np.cumsum(figures[first:][::-1])[::-1] - 1
+    weights = np.where(figures[first:], 10.0**places, 0.0)
     point = mantissa.find(b".")
     decimals = len(mantissa) - point - 1 if point >= 0 else 0
-    weights = 10.0 ** np.arange(len(digits) - 1, -1, -1) / 10.0**decimals
     tail, power_sign = None, 1
     if exponent:
         power_sign = -1 if exponent[:1] == b"-" else 1
         base = start + len(mantissa) + 1
-        tail = np.array([base + i for i, c in enumerate(exponent) if c in b"0123456789"])
-    return Field(np.array(digits), weights, sign, tail, power_sign)
+        tail = (base + len(exponent) - len(exponent.lstrip(b"+-")), base + len(exponent))
+    return Field(start + first, start + len(mantissa), weights, sign, decimals, tail, power_sign)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
+from ..files import open_regular, raw_blocks
 from ..series import Track
 from .layout import Layout, learn
 from .text import Reading, read_line
@@ -16,9 +21,11 @@ _STEMS = (
     b"throughput", b"tok", b"tps", b"samples", b"scale", b"logprob", b"it/s", b"/it", b"mem", b"iter", b"step",
     b"score", b"time", b"expert", b"epoch",
 )  # fmt: skip
+_PART = 64 << 20  # bytes of a file that are worth a thread of their own
 _MIN_ROWS = 24  # rows of one length worth learning a layout for
 _MAX_LAYOUTS = 512
 _LINE_LIMIT = 1 << 14
+_GULP = 4 << 20  # bytes taken at once: numpy passes over small blocks cost more in calls than in work
 _CARRIED = 4096  # bytes of an unfinished line carried to the next block at most
 
 Key = tuple[str, str, int | None]
@@ -27,10 +34,10 @@ Key = tuple[str, str, int | None]
 class LineReader:
     """Reads the metrics of one text file; feed it blocks in order, then take `tracks`."""
 
-    def __init__(self) -> None:
+    def __init__(self, offset: int = 0) -> None:
         self.tracks: dict[Key, Track] = {}
         self.lines = 0
-        self._offset = 0
+        self._offset = offset
         self._rest = b""
         self._layouts: dict[int, list[Layout]] = {}
         self._learned = self._failures = 0
@@ -39,10 +46,24 @@ class LineReader:
 
     def read(self, blocks: Iterable[bytes]) -> dict[Key, Track]:
         """All tracks of a stream of blocks."""
+        held: list[bytes] = []
         for block in blocks:
-            self.feed(block)
-        self.feed(b"", last=True)
+            held.append(block)
+            if sum(map(len, held)) >= _GULP:
+                self.feed(b"".join(held))
+                held = []
+        self.feed(b"".join(held), last=True)
         return self.tracks
+
+    def follow(self, later: LineReader) -> None:
+        """Take over what was read of the part of the file that follows."""
+        for key, track in later.tracks.items():
+            held = self.tracks.get(key)
+            if held is None:
+                held = self.tracks[key] = Track(track.metric, track.raw, rank=track.rank)
+            held.absorb(track, self.lines, self._base)
+        self.lines += later.lines
+        self._base += later._base
 
     def feed(self, block: bytes, *, last: bool = False) -> None:
         """One more block; an unfinished line waits for the next."""
@@ -96,7 +117,7 @@ class LineReader:
         if not any(stem in lowered for stem in _STEMS):
             return
         open_lengths = Counter(lengths[~done].tolist())
-        for i in np.flatnonzero(~done):
+        for i in np.flatnonzero(~done).tolist():
             if done[i]:
                 continue
             start, length = int(starts[i]), int(lengths[i])
@@ -106,7 +127,7 @@ class LineReader:
             for piece in line.rstrip(b"\r").split(b"\r"):
                 reading = read_line(piece)
                 if reading is not None:
-                    self._record(reading, self.lines + int(i) + 1, self._offset + start)
+                    self._record(reading, self.lines + i + 1, self._offset + start)
             if open_lengths[length] >= _MIN_ROWS and self._learned < _MAX_LAYOUTS and self._failures < 64:
                 self._learn(body[start : start + length], i, array, starts, lengths, done, open_lengths)
 
@@ -158,3 +179,37 @@ class LineReader:
             else:
                 track = self.tracks[key] = Track(metric, raw, rank=rank)
         return track
+
+
+def read_parts(path: Path, size: int) -> dict[Key, Track]:
+    """All tracks of a big plain file, its parts read by several threads: numpy lets them run side by side."""
+    count = min(os.cpu_count() or 1, 4, max(1, size // _PART))
+    cuts = sorted({0, *(_line_start(path, size * i // count) for i in range(1, count)), size})
+
+    def read(part: tuple[int, int]) -> LineReader:
+        reader = LineReader(part[0])
+        reader.read(_between(path, *part))
+        return reader
+
+    with ThreadPoolExecutor(count) as pool:
+        first, *rest = pool.map(read, pairwise(cuts))
+    for later in rest:
+        first.follow(later)
+    return first.tracks
+
+
+def _line_start(path: Path, at: int) -> int:
+    """Offset of the first line that begins at or after `at`; 0 when none does for a long way."""
+    with open_regular(path) as stream:
+        stream.seek(at)
+        end = (stream.read(16 << 20) or b"").find(b"\n")
+    return at + end + 1 if end >= 0 else 0
+
+
+def _between(path: Path, start: int, end: int) -> Iterator[bytes]:
+    left = end - start
+    for block in raw_blocks(path, start):
+        yield block[:left]
+        left -= len(block)
+        if left <= 0:
+            return

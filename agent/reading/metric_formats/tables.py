@@ -12,7 +12,9 @@ from ..files import Line, lines
 from ..metric_names import Meaning, meaning, normal
 from ..series import Track
 
-_NUMBER = re.compile(r"^\s*[-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)\s*%?\s*$", re.I)
+_NUMBER = re.compile(
+    r"^\s*[-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)\s*%?\s*$", re.I
+)
 _RUN_COLUMNS = {
     "run", "variant", "name", "run_name", "run_id", "experiment", "exp", "config", "setting", "group", "method",
     "model", "seed", "case", "branch", "build", "run_label", "label", "arm", "trial", "job",

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ..metric_names import Meaning, meaning, unit_factor
+from ..metric_names import Meaning, meaning, unit_factor, vocabulary
 
 NUMBER = re.compile(
     rb"(?<![\w.@/#])[-+]?(?:\d+(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?"
@@ -19,7 +19,8 @@ NUMBER = re.compile(
 )
 _UNIT = re.compile(rb"\s?([a-zA-Z%]+(?:/[a-zA-Z]+)?)")
 _RANK = re.compile(
-    rb"^\s*(?:\[rank(\d{1,5})\]:?|\[default(\d{1,5})\]:?|\[rank[ _:=]?(\d{1,5})\]|rank[ _:=]?(\d{1,5})[:\] |]|(\d{1,4}): )"
+    rb"^\s*(?:\[rank(\d{1,5})\]:?|\[default(\d{1,5})\]:?|"
+    rb"\[rank[ _:=]?(\d{1,5})\]|rank[ _:=]?(\d{1,5})[:\] |]|(\d{1,4}): )"
     rb"|\[[Rr]ank[ _:=]?(\d{1,5})\]|\[rank=(\d{1,5})\]"
 )
 _PROGRESS = re.compile(rb"(\d+)/(\d+) \[[^\]\[]{0,120}?(?:([\d.]+)(it/s|s/it)|\?)")
@@ -89,6 +90,7 @@ def read_line(line: bytes) -> Reading | None:
         reading.rank = int(next(g for g in rank.groups() if g is not None))
         start = rank.end() if rank.start() == 0 else 0
     seen: set[str] = set()
+    unread = vocabulary().unread
     apart: list[bool] = []
     end = start
     for m in NUMBER.finditer(line, start):
@@ -109,7 +111,7 @@ def read_line(line: bytes) -> Reading | None:
                 reading.step, reading.step_span = value, m.span()
         elif found.metric == "epoch":
             reading.epoch = value if reading.epoch is None else reading.epoch
-        elif found.metric not in seen:
+        elif found.metric not in seen and found.metric not in unread:
             if unit:
                 factor = unit_factor(found.metric, unit[1].decode())
                 if factor is not None:
@@ -139,8 +141,10 @@ def _progress(line: bytes, reading: Reading) -> None:
         if reading.step is None:
             reading.step = float(counting[1])
         rate, unit, description = counting[2], counting[3], line[: counting.start()]
-    if rate and (reading.values or _TRAINING_BAR.match(description)) and not any(
-        m.metric in ("step_time", "throughput") for m, *_ in reading.values
+    if (
+        rate
+        and (reading.values or _TRAINING_BAR.match(description))
+        and not any(m.metric in ("step_time", "throughput") for m, *_ in reading.values)
     ):
         value = float(rate)
         seconds = value if unit == b"s/it" else 1 / value if value else float("nan")

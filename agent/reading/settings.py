@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 FILES = 400  # files that are read for settings
 LOG_BUDGET = 2 << 20  # bytes of one log that are looked at
 TOTAL_BUDGET = 48 << 20  # bytes of all files together
+_TRAINS = re.compile(r"\.backward\(|optimizer\.step\(|[Tt]rainer\(|def training_step")
 _ONLY_KNOWN = {"note", "table", "assignment", "variable", "dict", "default"}
 _OFTEN_UNKNOWN = ("Config", "Arguments", "Args", "Trainer", "LLM", "Params")
 
@@ -76,12 +78,16 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that settings were read from; `asks` where it sets any, rather than only printing some."""
+    """A file that settings were read from.
+
+    `asks` where it sets any, rather than only printing some; `trains` where its text has a training loop or trainer.
+    """
 
     file: RunFile
     format: str
     framework: str
     asks: bool = True
+    trains: bool = False
 
 
 @dataclass(slots=True)
@@ -148,7 +154,7 @@ def _read_file(file: RunFile, lines: list[Line], out: Settings) -> None:
         text = "\n".join(line.text[:400] for line in lines[:4000])
         framework = settings_map().detect((leaf.key for leaf in sheet.leaves), text)
         asks = any(not leaf.used and leaf.scope != "env" for leaf in sheet.leaves)
-        out.sources.append(Source(file, form, framework, asks))
+        out.sources.append(Source(file, form, framework, asks, bool(_TRAINS.search(text))))
     out.problems += [f"{file.name}: {p}" for p in sheet.problems]
     for key, first, second in sheet.duplicates[:50]:
         if first in by_number and second in by_number:

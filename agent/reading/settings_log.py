@@ -71,11 +71,12 @@ def _look(lines: list[Line], at: int, sheet: Sheet) -> int:
         return 0
     m = _CALL.search(text) or _ARGS_DICT.search(text) or _WITH_CONFIG.search(text)
     if m or text.lstrip().startswith("{'"):
-        return _block(lines, at, m.start() if m and m.re is _CALL else (m.end() if m else text.find("{")), sheet)
+        engine = "vllm" if m and (m.re is _WITH_CONFIG or "non-default args" in text) else "sglang" if "ServerArgs(" in text else ""
+        return _block(lines, at, m.start() if m and m.re is _CALL else (m.end() if m else text.find("{")), sheet, engine)
     return 0
 
 
-def _block(lines: list[Line], at: int, start: int, sheet: Sheet) -> int:
+def _block(lines: list[Line], at: int, start: int, sheet: Sheet, scope: str) -> int:
     """A dictionary or call, on one line or over many, read as Python; on failure, its `name=value` pairs."""
     first = lines[at].text[start:]
     body, used = [first], 0
@@ -88,9 +89,9 @@ def _block(lines: list[Line], at: int, start: int, sheet: Sheet) -> int:
     if depth > 0:
         body, used = [first], 0
     source = "\n".join(body).lstrip()
-    leaves = list(_python(source, lines[at].number - 1))
+    leaves = list(_python(source, lines[at].number - 1, scope))
     if not leaves and used == 0:
-        leaves = [Leaf(m[1], parse(m[2].strip("'\"")), lines[at].number, "log", used=True) for m in _FIELD.finditer(first[:8000])]
+        leaves = [Leaf(m[1], parse(m[2].strip("'\"")), lines[at].number, "log", scope, used=True) for m in _FIELD.finditer(first[:8000])]
     for leaf in leaves:
         sheet.add(leaf)
     return used if leaves else 0
@@ -100,7 +101,7 @@ def _balance(text: str) -> int:
     return sum(text.count(c) for c in "([{") - sum(text.count(c) for c in ")]}")
 
 
-def _python(source: str, shift: int) -> Iterator[Leaf]:
+def _python(source: str, shift: int, scope: str) -> Iterator[Leaf]:
     """Leaves of a printed dictionary or `Name(key=value, ...)`."""
     if not source.startswith("{") and not re.match(r"\w+\(", source):
         source = f"config({source})"
@@ -119,7 +120,7 @@ def _python(source: str, shift: int) -> Iterator[Leaf]:
     else:
         return
     for leaf in found:
-        yield Leaf(leaf.key, leaf.value, leaf.line, "log", leaf.scope, used=True)
+        yield Leaf(leaf.key, leaf.value, leaf.line, "log", leaf.scope or scope, used=True)
 
 
 def _scalar(text: str) -> object:

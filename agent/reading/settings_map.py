@@ -119,9 +119,10 @@ class SettingsMap:
         """The framework a file speaks to, or an empty string."""
         joined = "\n" + "\n".join(f".{normal(k)}." for k in keys) + "\n"
         for f in self.frameworks.values():
-            if any(all(f".{part}." in joined for part in parts) for parts in f.keys):
+            by_key = any(all(f".{part}." in joined for part in parts) for parts in f.keys)
+            if by_key or any(w in text for w in f.words):
                 return f.name
-        return next((f.name for f in self.frameworks.values() if any(w in text for w in f.words)), "")
+        return ""
 
     def owns(self, framework: str, wanted: Iterable[str]) -> bool:
         """Whether a framework, or one it extends, is among those named."""

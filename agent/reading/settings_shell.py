@@ -16,6 +16,13 @@ LAUNCHERS = {"torchrun", "deepspeed", "accelerate", "srun", "mpirun", "mpiexec",
              "distributed", "ray", "docker", "composer", "lightning", "fabric", "bpprun", "torchpippy"}  # fmt: skip
 _MODULES = ("torch.distributed.launch", "torch.distributed.run", "accelerate.commands.launch", "deepspeed.launcher.runner")
 _WRAPPERS = {"sudo", "nohup", "time", "exec", "env", "nice", "stdbuf", "conda", "uv", "poetry", "run", "command", "set", "-x"}
+# Programs whose flags are no settings of a run.
+_OTHERS = set(
+    "nvidia-smi dmesg journalctl uptime grep egrep ls cat free df du ps uname systemctl ibstat ibstatus sacct scontrol squeue"
+    " sinfo lsof kill pkill ssh scp rsync git pip pip3 conda cd echo mkdir rm cp mv head tail less find sed awk wget curl tar"
+    " unzip source apt apt-get docker-compose chmod ulimit sleep wait watch top htop lspci lscpu nproc tee module date which"
+    " hostname printf if then else fi for do done while test [ [[ huggingface-cli wandb ldd nm gdb py-spy strace".split()
+)
 _SHORT = {"srun": {"-N": "nodes", "-n": "ntasks", "-c": "cpus_per_task", "-p": "partition"},
           "salloc": {"-N": "nodes", "-n": "ntasks"}, "mpirun": {"-np": "num_processes", "-n": "num_processes"},
           "mpiexec": {"-np": "num_processes", "-n": "num_processes"}, "horovodrun": {"-np": "num_processes"}}  # fmt: skip
@@ -109,6 +116,8 @@ def _assignment(name: str, raw: str, word: Word, known: dict[str, str], environm
 
 def _program(words: list[Word], known: dict[str, str], group: str) -> Iterator[Leaf]:
     name = words[0].text.rsplit("/", 1)[-1]
+    if name in _OTHERS:
+        return
     for i, word in enumerate(words):
         if word.text == "--" and i + 1 < len(words):
             yield from _flags(words[1:i], known, "launcher" if name in LAUNCHERS else "", group)

@@ -91,8 +91,8 @@ class _Walk:
         if top and top.mapping and top.key is None:
             if e.value in top.seen and e.value != "<<":
                 self.sheet.duplicates.append((".".join((*top.path, e.value[:80])), top.seen[e.value], line))
-            top.key = e.value[:120]
-            top.seen[top.key] = line
+            key = str(e.value)[:120]
+            top.key, top.seen[key] = key, line
             return
         value = parse(e.value, quoted=e.style in ("'", '"', "|", ">"))
         if e.anchor:

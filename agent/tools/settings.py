@@ -78,7 +78,10 @@ def _absences(reading: Settings) -> Iterator[Evidence]:
     for c in known.canonical.values():
         if c.name in present or not c.absent:
             continue
-        owners = [s for s in mine if s.framework and known.owns(s.framework, c.absent)]
+        owners = [
+            s for s in mine
+            if s.framework and known.owns(s.framework, c.absent) and (s.framework != "pytorch" or s.trains)
+        ]  # fmt: skip
         if owners:
             default = known.default(c.name, owners[0].framework)
             files = list(dict.fromkeys(s.file.name for s in owners))[:20]

@@ -1,0 +1,56 @@
+"""The one flag that differs: variants against each other, good against bad, asked against used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..reading.contrasts import Contrast, asked_against_used, between_variants, between_versions
+from ..reading.settings import read_settings
+from ..reading.versions import read_environment
+from ..tool import clean, finding, not_applicable, tool
+from ..types import Evidence, ToolResult
+from ..workspace import Workspace
+from .settings import plain_value
+
+SHOWN = 40
+
+
+@tool(emits=("compare.*",), recall=True)
+def compare_settings(ws: Workspace) -> ToolResult:
+    """Compare settings and versions across variants, against the good run, and asked against used.
+
+    Use when one variant works and another does not, when a healthy run is given with --good, or when a setting
+    seems to have no effect. Both lines of every difference are cited; a difference that stands alone is told as
+    compare.only_difference.
+    """
+    reading, environment = read_settings(ws), read_environment(ws)
+    variants, used = between_variants(reading)[:SHOWN], list(asked_against_used(reading))[:SHOWN]
+    versions = list(between_versions(environment))[:SHOWN]
+    if not (variants or used or versions):
+        many = {s.file.variant or s.file.run for s in reading.sources}
+        return clean("no setting differs") if len(many) > 1 else not_applicable("nothing to compare settings with")
+    evidence = [
+        *(e for c in variants for e in _told(ws, "setting_differs", c, ("name", "a", "b", "where"))),
+        *(e for c in used for e in _told(ws, "asked_used_differs", c, ("name", "asked", "used"))),
+        *(e for c in versions for e in _told(ws, "version_differs", c, ("name", "a", "b", "where"))),
+        *_alone(ws, variants, versions),
+    ]
+    rows = [f"{c.name}: {c.a} / {c.b} ({c.where})" for c in (*variants, *versions)]
+    rows += [f"{c.name}: asked {c.a}, used {c.b} ({c.where})" for c in used]
+    summary = f"{len(variants)} settings differ between variants, {len(used)} are not as asked, {len(versions)} versions differ"
+    return finding(summary, evidence, "\n".join([summary, *rows]))
+
+
+def _told(ws: Workspace, key: str, c: Contrast, names: tuple[str, ...]) -> Iterator[Evidence]:
+    fields = dict(zip(names, (c.name, plain_value(c.a), plain_value(c.b), c.where), strict=False))
+    for file, line in dict.fromkeys(c.places):
+        yield ws.cite(file, line, f"compare.{key}", fields)
+
+
+def _alone(ws: Workspace, variants: list[Contrast], versions: list[Contrast]) -> Iterator[Evidence]:
+    """The only thing that differs, told by its name."""
+    names = {c.name for c in (*variants, *versions)}
+    if len(names) == 1:
+        for c in (*variants, *versions):
+            for file, line in dict.fromkeys(c.places):
+                yield ws.cite(file, line, "compare.only_difference", c.name)

@@ -79,7 +79,7 @@ def _size(text: str, unit: str) -> int:
         return 0
     if not m[2]:
         return int(float(m[1]) * (1024 if unit.startswith("1") else 1))
-    return size_in_bytes(m[1], m[2]) if m[2] != "P" else int(float(m[1]) * (1 << 50))
+    return size_in_bytes(m[1], m[2])
 
 
 def memory_facts(text: str) -> Iterator[Fact]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from .capture_tables import patterns
 
-UNITS = {"": 1, "b": 1, "bytes": 1, "byte": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
 SIZE = r"(\d[\d,]*(?:\.\d+)?)\s?([KMGTkmgt]?i?[Bb](?:ytes?)?)\b"
 
 # words that make a line advice, a counter or a plan rather than a failure
@@ -53,8 +53,7 @@ class OutOfMemory:
 
 def size_in_bytes(number: str, unit: str) -> int:
     """`12.94`, `GiB` -> bytes; decimal units are read as binary ones, as PyTorch prints them."""
-    key = unit.lower().replace("ib", "").replace("bytes", "").replace("byte", "").replace("b", "")
-    return int(float(number.replace(",", "")) * UNITS[key])
+    return int(float(number.replace(",", "")) * UNITS.get(unit[:1].lower(), 1))
 
 
 def parse(text: str) -> OutOfMemory | None:

@@ -1,5 +1,6 @@
 """Out-of-memory messages of all generations, the phase their frames tell, and what is no failure."""
 
+
 from __future__ import annotations
 
 import gzip

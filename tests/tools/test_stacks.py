@@ -1,0 +1,115 @@
+"""Dumps of py-spy, faulthandler, gdb, lldb and crash handlers: where the threads stand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traindoctor.agent.reading import stack_dumps as sd
+from traindoctor.agent.reading.files import Line
+from traindoctor.agent.tools.stacks import stacks
+
+from tests.tools.captured import look
+
+COLLECTIVE = """Process {pid}: /usr/bin/python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread {pid} (active): "MainThread"
+    all_reduce (torch/distributed/distributed_c10d.py:2501)
+    wrapper (torch/distributed/c10d_logger.py:83)
+    train (train.py:88)
+    <module> (train.py:120)
+Thread 12 (idle): "Thread-1"
+    wait (threading.py:324)
+    run (tqdm/_monitor.py:60)
+    _bootstrap_inner (threading.py:1016)
+"""
+LOADER = """Process 9: /usr/bin/python train.py
+Thread 9 (idle): "MainThread"
+    select (selectors.py:415)
+    wait (multiprocessing/connection.py:948)
+    _try_get_data (torch/utils/data/dataloader.py:1275)
+    _next_data (torch/utils/data/dataloader.py:1482)
+    train (train.py:80)
+"""
+
+
+def test_the_rank_that_stands_elsewhere(tmp_path: Path) -> None:
+    for rank in (0, 1, 3):
+        (tmp_path / f"rank{rank}.txt").write_text(f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5))
+    seen = look(stacks, tmp_path, rank2_txt="$ py-spy dump --pid 9 (rank 2)\n" + LOADER)
+    assert seen.values("stack.rank_odd_one_out") == [2]
+    assert {"collective", "dataloader"} <= set(seen.values("stack.where"))
+    assert "_try_get_data (torch/utils/data/dataloader.py:1275)" in seen.values("stack.frame")
+
+
+def test_workers_told_to_stand_alike(tmp_path: Path) -> None:
+    dump = (
+        "$ py-spy dump (rank 0, 4 child processes, all the same)\ncollect (polars/lazyframe/frame.py:2407)\n"
+        "_get_item (litdata/streaming/item_loader.py:776)\n_worker_loop (torch/utils/data/_utils/worker.py:300)\n"
+    )
+    seen = look(stacks, tmp_path, workers_txt=dump)
+    assert seen.one("stack.workers_stuck").startswith("collect") and "worker" in seen.values("stack.where")
+    assert seen.one("stack.library") == "polars"
+
+
+def test_equal_stacks_of_several_workers(tmp_path: Path) -> None:
+    worker = 'Process {p}: python\nThread {p} (active): "MainThread"\n    read (img.py:3)\n    _worker_loop (torch/utils/data/_utils/worker.py:300)\n'
+    seen = look(stacks, tmp_path, dump_txt="".join(worker.format(p=p) for p in (1, 2, 3)))
+    assert seen.one("stack.workers_stuck") == "read (img.py:3)"
+
+
+def test_faulthandler(tmp_path: Path) -> None:
+    log = (
+        "step 3 loss 1.0\nFatal Python error: Segmentation fault\n\nCurrent thread 0x00007f5b (most recent call first):\n"
+        '  File "/opt/lib/python3.11/site-packages/flash_attn/ops.py", line 12 in fwd\n  File "/work/train.py", line 7 in main\n'
+    )
+    seen = look(stacks, tmp_path, train_log=log)
+    assert seen.one("stack.library") == "flash_attn" and any("fwd" in v for v in seen.values("stack.frame"))
+
+
+def test_gdb_and_lldb(tmp_path: Path) -> None:
+    gdb = (
+        "(gdb) bt\n#0  0x00007f12 in ncclGroupEndInternal () from /usr/lib/libnccl.so.2\n"
+        "#1  0x00007f13 in c10d::ProcessGroupNCCL::allreduce (this=0x1, n=2) at ProcessGroupNCCL.cpp:3000\n"
+        "#2  0x0000 in main () at x.c:1\n"
+    )
+    seen = look(stacks, tmp_path, bt_txt=gdb)
+    assert seen.one("stack.where") == "collective" and seen.one("stack.library") == "libnccl"
+    lldb = "(lldb) bt all\n  * frame #0: 0x0001 libarrow.1601.dylib`malloc_init + 302\n    frame #1: 0x02 dyld`start + 5\n"
+    seen = look(stacks, tmp_path, bt_txt=lldb)
+    assert seen.one("stack.native_frame") == "malloc_init (libarrow.1601.dylib)" and seen.one("stack.library") == "libarrow"
+
+
+def test_py_spys_json(tmp_path: Path) -> None:
+    threads = [{"pid": 1, "thread_id": 1, "frames": [
+        {"name": "barrier", "filename": "torch/distributed/distributed_c10d.py", "line": 9, "short_filename": "x"},
+        {"name": "main", "filename": "train.py", "line": 3, "short_filename": "train.py"}]}]  # fmt: skip
+    seen = look(stacks, tmp_path, dump_json=json.dumps(threads))
+    assert seen.one("stack.where") == "collective"
+
+
+def test_cpp_frames_of_an_exception_are_no_dump(tmp_path: Path) -> None:
+    log = (
+        "[rank1]: RuntimeError: CUDA error\nframe #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 "
+        "(0x754ee7c6c1b6 in /opt/lib/libc10.so)\nframe #1: c10d::f() + 0x220 (0x754e in /opt/lib/libtorch_cuda.so)\n"
+    )
+    assert look(stacks, tmp_path, train_log=log).result.outcome == "not_applicable"
+
+
+def test_a_dump_deep_in_a_large_log(tmp_path: Path) -> None:
+    filler = "".join(f"step {i} loss {1 / (i + 1):.6f} and some more words to fill the line\n" for i in range(30000))
+    seen = look(stacks, tmp_path, train_log=filler + LOADER + filler)
+    assert "dataloader" in seen.values("stack.where")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.text(max_size=60) | st.sampled_from([*COLLECTIVE.splitlines(), "#0  0x01 in f () from /a.so", "  @ 0x1 f()"]), max_size=25))
+def test_any_mixture_of_lines(texts: list[str]) -> None:
+    lines = [Line(i + 1, 0, t.encode()) for i, t in enumerate(texts)]
+    for stack in sd.stacks(lines):
+        assert all(f.line in lines for f in stack.frames)
+        sd.where(stack)
+    sd.json_stacks("\n".join(texts))

@@ -139,12 +139,25 @@ def parse(source: str) -> tuple[list[ast.Module], int]:
         if tree is not None:
             trees.append(ast.increment_lineno(tree, start) if start else tree)
             continue
+        outer = _outer(lines, start, end)
+        if bad == 1 and outer < end:
+            pending += [(outer, end), (start, outer)]
+            continue
         cut = min(max(start + bad - 1, start), end - 1)
         resume = cut if cut > start and lines[cut].startswith(" ") and _starts_piece(lines[cut]) else cut + 1
         unparsed += resume - cut
         pending += [(resume, end), (start, cut)]
     unparsed += sum(end - start for start, end in pending)
     return sorted(trees, key=lambda t: t.body[0].lineno if t.body else 0), unparsed
+
+
+def _outer(lines: list[str], start: int, end: int) -> int:
+    """The first line that stands further left than the first one: there the excerpt leaves its block."""
+    margin = len(lines[start]) - len(lines[start].lstrip())
+    for number in range(start + 1, end if margin else start):
+        if lines[number].strip() and len(lines[number]) - len(lines[number].lstrip()) < margin:
+            return number
+    return end
 
 
 def _starts_piece(line: str) -> bool:

@@ -16,6 +16,7 @@ from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 FILES, BYTES, TOTAL = 200, 400_000, 1_500_000  # code files, bytes of one, bytes of all
+EXCERPTS = 60  # text files looked at for code
 EACH = 4  # lines shown of one hazard
 LINES = 80  # of `read_source`
 
@@ -99,7 +100,9 @@ def _matching(ws: Workspace, name: str) -> RunFile:
 
 def _project(ws: Workspace) -> tuple[Project, int]:
     """The code files that are read, with how many were left out for number or size."""
-    found = [f for f in ws.files if _is_python(ws, f) and not _FOREIGN.search(f.name)]
+    own = [f for f in ws.files if not _FOREIGN.search(f.name)]
+    found = [f for f in own if f.name.endswith((".py", ".ipynb"))]
+    found += [f for f in [f for f in own if _maybe_excerpt(f)][:EXCERPTS] if _is_excerpt(ws, f)]
     codes: list[Code] = []
     total = left = 0
     for file in sorted(found, key=lambda f: (f.name.count("/"), f.name)):
@@ -112,18 +115,15 @@ def _project(ws: Workspace) -> tuple[Project, int]:
     return Project(codes, launch), left
 
 
-def _is_python(ws: Workspace, file: RunFile) -> bool:
-    if file.name.endswith((".py", ".ipynb")):
-        return True
-    if (
-        file.role in ("code", "other", "log", "data", "capture")
-        and file.size < 64 << 10
-        and file.name.endswith((".txt", ".md"))
-    ):
-        text = ws.text(file, 64 << 10)
-        lines = sum(1 for line in text.splitlines() if line.strip())
-        return "Traceback (most recent" not in text and len(_PYTHON.findall(text)) * 8 >= max(lines, 8)
-    return False
+def _maybe_excerpt(file: RunFile) -> bool:
+    return file.role != "checkpoint" and file.size < 64 << 10 and file.name.endswith((".txt", ".md"))
+
+
+def _is_excerpt(ws: Workspace, file: RunFile) -> bool:
+    """Whether a text file holds Python code rather than the output of some."""
+    text = ws.text(file, 64 << 10)
+    lines = sum(1 for line in text.splitlines() if line.strip())
+    return "Traceback (most recent" not in text and len(_PYTHON.findall(text)) * 8 >= max(lines, 8)
 
 
 def _code(ws: Workspace, file: RunFile) -> Code:

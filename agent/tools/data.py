@@ -14,10 +14,12 @@ from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 FILES = 40  # data files read
-TEXTS = 60  # text files looked through for dumps and statistics
-TEXT_BYTES = 1 << 20  # of one such file
+TEXTS = 40  # text files looked through for dumps and statistics
+TEXT_BYTES = 256 << 10  # of one such file
 EACH = 3  # lines shown of one key in one file
 
+_TABULAR = re.compile(r"\.(jsonl|ndjson|json|csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
+_DUMP = re.compile(rb"(labels?|_mask)['\"]?\]?\s*[:=]\s*(?:tensor|array)?\(?\s*\[")
 _QUIET = frozenset({"data.records", "data.tool_turns"})  # facts, not findings
 _LIMIT = re.compile(
     r"(?i)\b(?:max_?seq(?:uence)?_?len(?:gth)?|model_max_length|max_length|cutoff_len|sequence_len(?:gth)?|seq_len(?:gth)?"
@@ -35,7 +37,7 @@ def check_data_files(ws: Workspace) -> ToolResult:
     Use when a loss is wrong, zero or NaN, samples vanish, evaluation scores are implausible, or ranks disagree on
     shapes. Reads JSON lines, JSON arrays, CSV, printed tensors and statistics. Lengths in tokens are estimates.
     """
-    files = [f for f in ws.by_role("data") if f.size < 512 << 20][:FILES]
+    files = [f for f in ws.by_role("data") if _TABULAR.search(f.name) or f.name.endswith((".txt", ".json"))][:FILES]
     texts = [f for f in ws.files if f.role in ("data", "log", "other", "capture") and f.size <= TEXT_BYTES][:TEXTS]
     limits = _Limits(ws)
     evidence: list[Evidence] = []
@@ -115,6 +117,8 @@ def _identity(record: Record) -> str:
 
 def _of_text(ws: Workspace, file: RunFile, limits: _Limits) -> Iterator[Evidence]:
     """Printed label tensors that are all masked, and statistics against the limit of the run."""
+    if file.role != "data" and not _DUMP.search(ws.read(file, TEXT_BYTES)):
+        return
     lines: list[Line] = list(ws.lines(file))
     for dump in dumps.dumps(lines):
         if dump.name.startswith("label") and len(dump.numbers) >= 4:

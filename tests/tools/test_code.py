@@ -1,0 +1,283 @@
+"""Each hazard in code that has it and in sound code that looks like it."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from traindoctor.agent.reading.hazards.project import detectors
+from traindoctor.agent.tools.code import find_hazards, read_source
+from traindoctor.agent.workspace import Workspace
+
+LOOP = """
+for batch in loader:
+    loss = model(**batch).loss
+    {before}
+    loss.backward()
+    {after}
+"""
+
+
+def loop(before: str = "pass", after: str = "optimizer.step(); optimizer.zero_grad()") -> str:
+    return LOOP.format(before=before, after=after)
+
+
+def found(tmp_path: Path, source: str, **more: str) -> dict[str, list[int]]:
+    (tmp_path / "train.py").write_text(textwrap.dedent(source))
+    for name, text in more.items():
+        (tmp_path / name.replace("__", ".")).write_text(textwrap.dedent(text))
+    keys: dict[str, list[int]] = {}
+    for e in find_hazards(Workspace([tmp_path])).evidence:
+        assert e.text == (tmp_path / str(e.file)).read_text().split("\n")[(e.line or 0) - 1]
+        keys.setdefault(e.key.removeprefix("code."), []).append(e.line or 0)
+    return keys
+
+
+DDP = "import torch.distributed as dist\ndist.init_process_group()\n"
+HAZARDS = [
+    ("graph_kept", loop(after="total += loss"), loop(after="total += loss.item()")),
+    ("graph_kept", loop(after="losses.append(loss)"), loop(after="losses.append(loss.detach())")),
+    ("graph_kept", loop(after="self.history.append(loss / n)"), loop(before="loss += aux")),
+    ("retain_graph", "for x in y:\n    loss.backward(retain_graph=True)\n", loop()),
+    ("missing_zero_grad", loop(after="optimizer.step()"), loop()),
+    ("item_in_loop", loop(before="n = [p.grad.norm().item() for p in model.parameters()]"), loop(after="x = loss.item()")),
+    ("item_in_loop", loop(before="torch.cuda.synchronize()"), loop(before="if i % 100 == 0: torch.cuda.synchronize()")),
+    ("scheduler_misplaced", loop(before="scheduler.step()"), loop(after="optimizer.step(); optimizer.zero_grad(); scheduler.step()")),
+    (
+        "scheduler_misplaced",
+        loop(after="if i % 4 == 0: optimizer.step(); optimizer.zero_grad()\n    scheduler.step()"),
+        loop(after="if i % 4 == 0: optimizer.step(); scheduler.step(); optimizer.zero_grad()"),
+    ),
+    (
+        "unscaled_accumulation",
+        loop(after="if (i + 1) % accumulation_steps == 0: optimizer.step(); optimizer.zero_grad()"),
+        loop("loss = loss / accumulation_steps", "if (i + 1) % accumulation_steps == 0: optimizer.step(); optimizer.zero_grad()"),
+    ),
+    (
+        "clip_before_unscale",
+        "scaler.scale(loss).backward()\nclip_grad_norm_(p, 1.0)\nscaler.step(optimizer)\nscaler.update()\n",
+        "scaler.scale(loss).backward()\nscaler.unscale_(optimizer)\nclip_grad_norm_(p, 1.0)\nscaler.step(optimizer)\n",
+    ),
+    ("step_without_scaler", "scaler.scale(loss).backward()\noptimizer.step()\n", "scaler.scale(loss).backward()\nscaler.step(optimizer)\n"),
+    ("half_weights_trained", "model.half()\n" + loop(), "model.half()\nmodel.generate(x)\n"),
+    (
+        "eval_without_no_grad",
+        "def evaluate(model):\n    model.eval()\n    for b in loader:\n        out = model(b)\n",
+        "def evaluate(model):\n    model.eval()\n    with torch.no_grad():\n        for b in loader:\n            out = model(b)\n",
+    ),
+    (
+        "eval_without_no_grad",
+        "def validate(self):\n    for b in loader:\n        out = self.model(b)\n",
+        "@torch.inference_mode()\ndef validate(self):\n    for b in loader:\n        out = self.model(b)\n",
+    ),
+    ("softmax_before_cross_entropy", "loss = F.cross_entropy(F.softmax(x, -1), y)\n", "loss = F.cross_entropy(x, y)\n"),
+    (
+        "softmax_before_cross_entropy",
+        "criterion = nn.CrossEntropyLoss()\nprobs = torch.softmax(logits, 1)\nloss = criterion(probs, y)\n",
+        "criterion = nn.CrossEntropyLoss()\nprobs = torch.softmax(logits, 1)\nloss = criterion(logits, y)\n",
+    ),
+    ("logsoftmax_twice", "l = F.log_softmax(x, 1)\nloss = F.cross_entropy(l, y)\n", "l = F.log_softmax(x, 1)\nloss = F.nll_loss(l, y)\n"),
+    ("log_of_raw", "e = torch.log(torch.softmax(x, -1))\n", "e = torch.log(torch.softmax(x, -1).clamp(min=1e-9))\n"),
+    ("log_of_raw", "e = (p * probs.log()).sum()\n", "e = torch.log_softmax(x, -1)\nmath.log(prob)\n"),
+    ("no_eps", "adv = (r - r.mean()) / r.std()\n", "adv = (r - r.mean()) / (r.std() + 1e-6)\n"),
+    ("no_eps", "loss = (l * mask).sum() / mask.sum()\n", "loss = (l * mask).sum() / mask.sum().clamp(min=1)\n"),
+    (
+        "label_shift_twice",
+        "labels = ids[:, 1:]\nx = ids[:, :-1]\nloss = model(input_ids=x, labels=labels).loss\n",
+        "logits = model(input_ids=ids[:, :-1]).logits\nloss = F.cross_entropy(logits, ids[:, 1:])\n",
+    ),
+    (
+        "optimizer_before_wrap",
+        "opt = torch.optim.AdamW(model.parameters())\nmodel = FSDP(model)\n",
+        "model = FSDP(model)\nopt = torch.optim.AdamW(model.parameters())\n",
+    ),
+    (
+        "params_frozen",
+        "for p in model.parameters():\n    p.requires_grad = False\nopt = optim.Adam(model.parameters())\n",
+        "for p in model.parameters():\n    p.requires_grad = False\nmodel = get_peft_model(model, c)\nopt = optim.Adam(model.parameters())\n",
+    ),
+    ("params_frozen", "model.requires_grad_(False)\ntrainer = Trainer(model)\n", "ref_model.requires_grad_(False)\ntrainer = Trainer(model)\n"),
+    (
+        "tensor_view_shared",
+        "for e in range(9):\n    train()\n    if acc > best:\n        best_state = model.state_dict()\n",
+        "for e in range(9):\n    train()\n    if acc > best:\n        best_state = copy.deepcopy(model.state_dict())\n",
+    ),
+    ("tensor_view_shared", "ref_model = model\n", "ref_model = copy.deepcopy(model)\n"),
+    (
+        "pad_is_eos",
+        "tokenizer.pad_token = tokenizer.eos_token\nc = DataCollatorForLanguageModeling(tokenizer, mlm=False)\n",
+        "tokenizer.pad_token = tokenizer.eos_token\nmodel.generate(x)\n",
+    ),
+    (
+        "eval_logits_kept",
+        "t = Trainer(model, compute_metrics=f)\n",
+        "t = Trainer(model, compute_metrics=f, preprocess_logits_for_metrics=g)\n",
+    ),
+    ("default_device", DDP + "device = torch.device('cuda:0')\n", "device = torch.device('cuda:0')\n"),
+    ("default_device", DDP + "torch.cuda.set_device(0)\n", DDP + "torch.cuda.set_device(local_rank)\n"),
+    ("collective_under_rank", "if dist.get_rank() == 0:\n    save()\n    dist.barrier()\n", "if rank == 0:\n    save()\ndist.barrier()\n"),
+    (
+        "collective_under_rank",
+        "def f():\n    if rank != 0:\n        return\n    x = torch.distributed.all_reduce(t)\n",
+        "if local_rank not in [-1, 0]:\n    torch.distributed.barrier()\nload()\nif local_rank == 0:\n    torch.distributed.barrier()\n",
+    ),
+    (
+        "collective_under_rank",
+        "if accelerator.is_main_process:\n    accelerator.wait_for_everyone()\n",
+        "if rank == 0:\n    dist.broadcast(a, 0)\nelse:\n    dist.broadcast(b, 0)\n",
+    ),
+    (
+        "sampler_no_set_epoch",
+        "s = DistributedSampler(d)\nfor epoch in range(3):\n    pass\n",
+        "s = DistributedSampler(d)\nfor epoch in range(3):\n    s.set_epoch(epoch)\n",
+    ),
+    ("shuffle_with_sampler", "DataLoader(d, sampler=s, shuffle=True)\n", "DataLoader(d, sampler=s)\n"),
+    ("no_distributed_sampler", DDP + "m = DDP(m)\nl = DataLoader(d)\n", DDP + "m = DDP(m)\nl = DataLoader(d, sampler=DistributedSampler(d))\n"),
+    (
+        "scheduler_not_saved",
+        "scheduler = get_scheduler(o)\ntorch.save({'model': m.state_dict(), 'optimizer': o.state_dict(), 'epoch': e}, p)\n",
+        "scheduler = get_scheduler(o)\nck = {'model': m.state_dict(), 'optimizer': o.state_dict(), 'epoch': e}\n"
+        "ck['scheduler'] = scheduler.state_dict()\ntorch.save(ck, p)\n",
+    ),
+    (
+        "optimizer_not_saved",
+        "optimizer = AdamW(p)\ntorch.save({'model': m.state_dict(), 'epoch': e}, f)\n",
+        "optimizer = AdamW(p)\ntorch.save({'model': m.state_dict()}, f)\n",
+    ),
+    ("strict_false_load", "m.load_state_dict(s, strict=False)\n", "missing, odd = m.load_state_dict(s, strict=False)\nprint(missing)\n"),
+    (
+        "num_workers_fork_threads",
+        "import polars as pl\ndf = pl.read_parquet(f)\nl = DataLoader(d, num_workers=4)\n",
+        "import polars as pl\ndf = pl.read_parquet(f)\nl = DataLoader(d, num_workers=4, multiprocessing_context='spawn')\n",
+    ),
+    (
+        "open_in_getitem",
+        "class D:\n    def __getitem__(self, i):\n        return h5py.File(self.p)[i]\n",
+        "class D:\n    def __init__(self):\n        self.f = h5py.File(self.p)\n",
+    ),
+    (
+        "data_errors_swallowed",
+        "class D:\n    def __getitem__(self, i):\n        try:\n            return f(i)\n        except Exception:\n            return None\n",
+        "class D:\n    def __getitem__(self, i):\n        try:\n            return f(i)\n        except KeyError:\n            return None\n",
+    ),
+    ("stop_string_generic", "g = gen(p, stop=['Question', '</s>'])\n", "g = gen(p, stop=['Question:', '</s>', '\\n\\n'])\n"),
+    (
+        "unmerge_before_load",
+        "def f():\n    m.merge_adapter()\n    s = m.state_dict()\n    m.unmerge_adapter()\n    llm.load_weights(s.items())\n",
+        "def f():\n    m.merge_adapter()\n    s = m.state_dict()\n    llm.load_weights(s.items())\n    m.unmerge_adapter()\n",
+    ),
+    (
+        "request_order",
+        "def f():\n    post(u + '/sleep?level=1')\n    post(f'{u}/update_weights')\n",
+        "def f():\n    post(u + '/sleep?level=1')\n    post(f'{u}/wake_up')\n    post(f'{u}/update_weights')\n",
+    ),
+    (
+        "request_order",
+        "def f(llm):\n    llm.sleep()\n    llm.load_weights(w)\n",
+        "def f(llm):\n    time.sleep(3)\n    llm.load_weights(w)\n",
+    ),
+    (
+        "reward_errors_swallowed",
+        "def reward_fn(x):\n    try:\n        return score(x)\n    except:\n        return 0.0\n",
+        "def reward_fn(x):\n    try:\n        return score(x)\n    except Exception:\n        log(x)\n        raise\n",
+    ),
+    ("compiled_counter", "m = torch.compile(m)\nclass C:\n    def forward(self):\n        self.size += 1\n", "class C:\n    def forward(self):\n        self.size += 1\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "bad", "good"), HAZARDS, ids=[f"{h[0]}-{n}" for n, h in enumerate(HAZARDS)])
+def test_hazard(tmp_path, name, bad, good) -> None:
+    assert name in found(tmp_path, bad)
+    assert name not in found(tmp_path, good)
+
+
+def test_most_detectors_have_a_case_here() -> None:
+    known = {name for d in detectors() for name in d.detects}  # pyright: ignore
+    assert {h[0] for h in HAZARDS} <= known
+    assert len({h[0] for h in HAZARDS}) >= 0.6 * len(known)
+
+
+MASKS = """
+class T:
+    def loss(self, model, batch):
+        if self.cfg.fused:
+            return self.fused_loss(model, batch)
+        return self.plain_loss(model, batch)
+
+    def plain_loss(self, model, batch):
+        mask = batch["response_mask"]
+        mask = mask * batch["turn_mask"]
+        return pg_loss(model(batch), mask)
+
+    def fused_loss(self, model, batch):
+        {extra}
+        return fused_pg_loss(
+            model.head,
+            mask={mask},
+        )
+"""
+
+
+def test_a_mask_that_the_sibling_forgets(tmp_path) -> None:
+    launch = 'cfg = Config(\n    lr=1e-6,\n    fused=True)\nout["turn_mask"].append(m)\n'
+    bad = MASKS.format(extra="pass", mask='batch["response_mask"]')
+    keys = found(tmp_path, bad, run__py=launch)
+    assert keys["mask_not_passed"] == [10, 17]
+    assert keys["sibling_switch"] == [3, 4] or sorted(keys["sibling_switch"]) == [3, 4]
+    assert keys["mask_produced"] == [4]
+
+
+def test_a_mask_that_the_sibling_takes_too(tmp_path) -> None:
+    good = MASKS.format(extra='m = batch["response_mask"] * batch["turn_mask"]', mask="m")
+    assert "mask_not_passed" not in found(tmp_path, good)
+
+
+def test_a_launch_script_tells_that_there_are_several_processes(tmp_path) -> None:
+    source = 'parser.add_argument("--device", default="cuda:1")\n'
+    assert "default_device" not in found(tmp_path, source)
+    assert "default_device" in found(tmp_path, source, run__sh="torchrun --nproc_per_node 4 train.py\n")
+
+
+def test_sound_training_code_is_clean(tmp_path) -> None:
+    source = """
+    import torch
+    def train(model, loader, optimizer, scheduler):
+        model.train()
+        for step, batch in enumerate(loader):
+            loss = model(**batch).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            if step % 10 == 0:
+                print(step, loss.item())
+    @torch.no_grad()
+    def evaluate(model, loader):
+        model.eval()
+        return sum(model(**b).loss.item() for b in loader)
+    """
+    assert found(tmp_path, source) == {}
+
+
+def test_no_code(tmp_path) -> None:
+    (tmp_path / "train.log").write_text("step 1 loss 2\n")
+    assert find_hazards(Workspace([tmp_path])).outcome == "not_applicable"
+
+
+def test_many_files_are_capped_and_told(tmp_path) -> None:
+    for n in range(230):
+        (tmp_path / f"m{n:03}.py").write_text("x = 1\n")
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "lib.py").write_text("loss.backward(retain_graph=True)\n")
+    assert "30 left out" in find_hazards(Workspace([tmp_path])).summary
+
+
+def test_reading_around_a_line(tmp_path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "model.py").write_text("".join(f"x{n} = {n}\n" for n in range(1, 200)))
+    ws = Workspace([tmp_path])
+    result = read_source(ws, file="/home/someone/job/src/model.py", start=10, lines=3)
+    assert "x11 = 11" in result.text
+    assert result.more == {"tool": "read_source", "file": "src/model.py", "start": 13}

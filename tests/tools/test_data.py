@@ -1,0 +1,121 @@
+"""What is found in samples of the data, and what is left alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from traindoctor.agent.tools.data import check_data_files
+from traindoctor.agent.workspace import Workspace
+
+
+def _check(tmp_path: Path, **files: str):
+    for name, text in files.items():
+        (tmp_path / name.replace("__", ".")).write_text(text)
+    result = check_data_files(Workspace([tmp_path]))
+    return result, {(e.key, e.line): e.value for e in result.evidence}
+
+
+def _jsonl(*rows: dict) -> str:
+    return "".join(json.dumps(r) + "\n" for r in rows)
+
+
+GOOD = [{"prompt": f"Question number {n}, what is it?", "response": f"It is {n}."} for n in range(12)]
+
+
+def test_sound_samples_are_clean(tmp_path) -> None:
+    result, found = _check(tmp_path, data__jsonl=_jsonl(*GOOD))
+    assert result.outcome == "clean"
+    assert found == {("data.records", 1): 12}
+
+
+def test_nothing_to_look_at(tmp_path) -> None:
+    assert _check(tmp_path, train__log="step 1 loss 2.0\n")[0].outcome == "not_applicable"
+
+
+@pytest.mark.parametrize(
+    ("bad", "key", "value"),
+    [
+        ({"prompt": "What?", "response": " "}, "data.empty_fields", "response"),
+        ({"prompt": "What is it?"}, "data.missing_fields", "response"),
+        ({"prompt": "What?", "response": ["a"]}, "data.schema_differs", "response: list or str"),
+        ({"prompt": "What?", "response": "caf\u00c3\u00a9."}, "data.encoding_damage", 1),
+        ({"prompt": "<image>What?", "response": "A cat."}, "data.mixed_modalities", "<image>"),
+        ({"prompt": "<s><s>[INST] hi", "response": "ok."}, "data.bos_doubled", True),
+        ({"prompt": "What?", "response": "Yes.", "label": -1}, "data.label_out_of_range", -1),
+        ({"prompt": "What?", "response": "Yes.", "labels": [-100, -100]}, "data.all_masked", "labels"),
+    ],
+)
+def test_one_bad_record(tmp_path, bad, key, value) -> None:
+    result, found = _check(tmp_path, data__jsonl=_jsonl(*GOOD, bad))
+    assert result.outcome == "finding"
+    assert found[key, 13] == value
+
+
+def test_alpaca_style_empty_input_is_no_fault(tmp_path) -> None:
+    rows = [{"instruction": f"Say {n}.", "input": "", "output": f"{n}."} for n in range(12)]
+    assert _check(tmp_path, data__jsonl=_jsonl(*rows))[0].outcome == "clean"
+
+
+def test_lengths_against_the_limit(tmp_path) -> None:
+    rows = [*GOOD, {"prompt": "word " * 2000, "response": "Yes."}]
+    _, found = _check(tmp_path, data__jsonl=_jsonl(*rows), config__yaml="cutoff_len: 1024\n")
+    assert found["data.long_records", 13] > 2000
+    _, found = _check(tmp_path, data__jsonl=_jsonl(*rows), config__yaml="cutoff_len: 8192\n")
+    assert ("data.long_records", 13) not in found
+
+
+def test_statistics_against_the_limit(tmp_path) -> None:
+    text = "rows: 900\nprompt characters per row: about 40000\n"
+    _, found = _check(tmp_path, dataset_stats__txt=text, run__yaml="max_seq_length: 4096\n")
+    assert found == {("data.records", 1): 900, ("data.long_records", 2): 10000}
+
+
+def test_answers_cut_by_a_stop_word(tmp_path) -> None:
+    rows = [{"completion": f"First {n} items. Now compute the ", "finish_reason": "stop"} for n in range(3)]
+    code = 'client.generate(prompt, stop=["</s>", "Answer", "User:"])\n'
+    _, found = _check(tmp_path, samples__jsonl=_jsonl(*rows), bench__py=code)
+    assert found["data.truncated_completions", 1] == "Answer"
+
+
+def test_answers_that_end_properly(tmp_path) -> None:
+    rows = [{"completion": f"The answer is {n}.", "finish_reason": "stop"} for n in range(12)]
+    assert _check(tmp_path, samples__jsonl=_jsonl(*rows))[0].outcome == "clean"
+
+
+def test_masked_labels_in_a_printed_batch(tmp_path) -> None:
+    text = "batch 0\n'labels': tensor([[-100, -100, -100],\n        [-100, -100, -100]])\n"
+    assert _check(tmp_path, batch_dump__txt=text)[1] == {("data.all_masked", 2): "labels"}
+    text = "batch 0\n'labels': tensor([[-100, -100, 17],\n        [-100, -100, -100]])\n"
+    assert _check(tmp_path, batch_dump__txt=text)[1] == {}
+
+
+def test_duplicates_and_leaks(tmp_path) -> None:
+    same = [{"prompt": "How many wheels does this car have?", "response": "Four."}] * 20
+    _, found = _check(tmp_path, train__jsonl=_jsonl(*same), test__jsonl=_jsonl(same[0]))
+    assert found["data.duplicates", 2] == 0.95
+    assert found["data.contamination", 1] == 1
+
+
+def test_rewards_that_never_differ(tmp_path) -> None:
+    rows = [{"prompt": f"p{n}?", "completion": "x.", "reward": 0.0} for n in range(10)]
+    assert _check(tmp_path, rollouts__jsonl=_jsonl(*rows))[1]["data.rewards_constant", 1] == 0.0
+
+
+def test_a_right_answer_that_extraction_missed(tmp_path) -> None:
+    row = {"question": "2+2?", "completion": "So the answer is 4. Check with 2.", "gold": "4", "extracted": "2"}
+    assert _check(tmp_path, eval__jsonl=_jsonl(row, row))[1]["data.answer_not_extracted", 1] == "2"
+
+
+def test_tool_turns_are_told_but_no_fault(tmp_path) -> None:
+    row = {
+        "messages": [
+            {"role": "user", "content": "go"},
+            {"role": "tool", "content": "out"},
+            {"role": "assistant", "content": "ok"},
+        ]
+    }
+    result, found = _check(tmp_path, data__jsonl=_jsonl(row))
+    assert result.outcome == "clean"
+    assert found["data.tool_turns", 1] == 1

@@ -11,6 +11,7 @@ from .inflate import packing_of, utf16
 from .metric_formats.json_history import read_history
 from .metric_formats.lines import LineReader, read_parts
 from .metric_formats.tables import SweepRow, Table, read_table
+from .pace import paces
 from .series import Series, Track
 from .tensorboard import read_events
 
@@ -33,6 +34,7 @@ _SETTINGS_SUFFIXES = {
     ".slurm",
 }
 _BIG = 128 << 20  # bytes from which a file is read in parts
+_FEW = 64  # series of a file beyond which (many ranks in one) no pace is taken from its stamps
 _RL = {"reward", "reward_std", "policy_loss", "response_length", "zero_std_fraction"}
 
 
@@ -70,6 +72,8 @@ def _read(ws: Workspace) -> Curves:
         found.series += series
         if sweep:
             found.sweeps.append((file, sweep))
+        if file.role == "log" and len(series) <= _FEW and _is_plain(file):
+            found.series += paces(series)
     return found
 
 

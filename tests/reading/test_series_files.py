@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - log lines stand as they are printed
+
 """Metrics out of tables, JSON histories and event files."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - log lines stand as they are printed
+
 """Metrics out of log lines of every framework, with the exact line and offset of each point."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - log lines stand as they are printed
+
 """Each planted anomaly is found at its step; the tools cite the lines that show it."""
 
 from __future__ import annotations

@@ -18,9 +18,7 @@ _RESUME = re.compile(
     rb"load(?:ed|ing)? .{0,60}checkpoint.{0,80} at iteration|continuing training|continue from)"
 )
 _STEP = re.compile(rb"(?i)(?:step|iter(?:ation)?|global_step|checkpoint-|step[_-])\s*[:=]?\s*(\d{1,9})")
-_NOT_RESUME = re.compile(
-    rb"(?i)checkpoint shards|resume(?:_from_checkpoint)?[\"']?\s*[:=]\s*(?:none|null|false)"
-)
+_NOT_RESUME = re.compile(rb"(?i)checkpoint shards|resume(?:_from_checkpoint)?[\"']?\s*[:=]\s*(?:none|null|false)")
 _DATA = re.compile(rb"(?i)\b(?:shards?|data ?loader|dataset|sampler|offset|streaming|file|epoch)\b|Loader")
 _NUMBERS = re.compile(rb"\d+")
 _STAMP = re.compile(rb"^\s*\[?\d{4}-\d\d-\d\d[T ][\d:.,]+\w*\]?|^\s*\[?\d\d:\d\d:\d\d[.,\d]*\]?")

@@ -86,10 +86,23 @@ def _unsteady(curve: Curve, fair: np.ndarray, middle: float) -> Iterator[Finding
     if len(slow):
         worst = int(slow[np.argmax(curve.values[slow])])
         yield curve.at("step_time.outliers", len(slow), worst)
+    period = _period(np.flatnonzero(curve.values > 2.5 * middle))
+    if period is not None:
+        every = float(np.median(np.diff(curve.steps))) * period
+        yield curve.at("step_time.periodic", plain(every), int(np.flatnonzero(curve.values > 2.5 * middle)[-1]))
     rise = sustained_fall(1.0 / np.maximum(curve.values, 1e-9))
     if rise is not None:
         yield curve.at("step_time.rise_step", plain(curve.steps[rise[0]]), rise[0])
         yield curve.at("step_time.rise_ratio", plain(round(1 / rise[1], 3)), rise[0])
+
+
+def _period(slow: np.ndarray) -> int | None:
+    """Points from one slow step to the next, when they come like a clock; None otherwise."""
+    gaps = np.diff(slow)
+    if len(gaps) < 3 or gaps.min() < 2:
+        return None
+    middle = float(np.median(gaps))
+    return round(middle) if float((np.abs(gaps - middle) <= max(0.05 * middle, 0.5)).mean()) > 0.85 else None
 
 
 def _memory(group: Group) -> Iterator[Finding]:

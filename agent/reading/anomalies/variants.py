@@ -22,6 +22,7 @@ _COMPARED = {
     "step_time": False, "initial_loss": False,
 }  # fmt: skip
 _MAX_VARIANTS = 16
+_COARSE = {"world_size", "global_batch_size", "micro_batch_size"}
 
 
 def variant_findings(series: Sequence[Series], settings: Sequence[PlainSetting]) -> Iterator[Finding]:
@@ -37,6 +38,7 @@ def variant_findings(series: Sequence[Series], settings: Sequence[PlainSetting])
             continue
         yield from _outcomes(metric, curves)
         yield from _ratios(metric, curves, settings)
+    yield from _eval_alone(by_metric["eval_loss"], by_metric["loss"])
 
 
 def _comparable(curves: dict[str, Series]) -> bool:
@@ -112,12 +114,22 @@ def _ratios(metric: str, curves: dict[str, Series], settings: Sequence[PlainSett
             yield Finding("loss.proportional_to", matched[0], file=matched[1].file, line=matched[1].line)
 
 
+def _eval_alone(held: dict[str, Series], train: dict[str, Series]) -> Iterator[Finding]:
+    """Variants that train alike and validate apart: the measuring differs, not the learning."""
+    for a, b in combinations([n for n in held if n in train][:_MAX_VARIANTS], 2):
+        ends = [_last(s)[0] for s in (held[a], held[b], train[a], train[b])]
+        if min(ends) > 0 and max(ends[:2]) > 1.4 * min(ends[:2]) and max(ends[2:]) < 1.05 * min(ends[2:]):
+            high = held[a] if ends[0] > ends[1] else held[b]
+            yield Curve(high).at("eval.differs_while_train_equal", plain(round(max(ends[:2]) / min(ends[:2]), 4)), -1)
+
+
 def _matching(
     ratio: float, low: Series, high: Series, settings: Sequence[PlainSetting]
 ) -> tuple[str, PlainSetting] | None:
     """The setting that differs between two variants by the same ratio."""
     of_low, of_high = _settings_of(low, settings), _settings_of(high, settings)
-    for name, there in of_high.items():
+    # More processes go with every layout: a layout that fits as well is the nearer reason.
+    for name, there in sorted(of_high.items(), key=lambda item: item[0] in _COARSE):
         here = of_low.get(name)
         base = here.value if here else 1.0
         if base > 0 and there.value != base and abs(there.value / base / ratio - 1) < 0.02:
@@ -138,9 +150,7 @@ def _settings_of(series: Series, settings: Sequence[PlainSetting]) -> dict[str, 
 def sweep_findings(file: RunFile, rows: Sequence[SweepRow]) -> Iterator[Finding]:
     """A table of settings against results: outcome per row, and results proportional to a setting."""
     columns = list(dict.fromkeys(c for r in rows for c in r.cells))
-    results = [
-        c for c in columns if (m := meaning(c)) is not None and m.metric not in ("step", "epoch") and not setting(c)
-    ]
+    results = [c for c in columns if _is_result(c)]
     knobs = [c for c in columns if c not in results]
     if not results or len(rows) < 2:
         return
@@ -155,8 +165,14 @@ def sweep_findings(file: RunFile, rows: Sequence[SweepRow]) -> Iterator[Finding]
         yield from _proportional(file, rows, result, knobs)
 
 
+def _is_result(column: str) -> bool:
+    """Whether a column holds what came out: a metric, also one taken at some step (`loss_at_100`)."""
+    found = meaning(column) or meaning(column.lower().partition("_at_")[0], True)
+    return found is not None and found.metric not in ("step", "epoch") and not setting(column)
+
+
 def _proportional(file: RunFile, rows: Sequence[SweepRow], result: str, knobs: Sequence[str]) -> Iterator[Finding]:
-    metric = meaning(result)
+    about_loss = "loss" in result.lower()
     for knob in knobs:
         name = setting(knob)
         cells = [(r.cells.get(knob), r.cells.get(result), r.line) for r in rows]
@@ -170,7 +186,7 @@ def _proportional(file: RunFile, rows: Sequence[SweepRow], result: str, knobs: S
         exponent = float(np.polyfit(np.log(x), np.log(y), 1)[0])
         if quotient.max() / quotient.min() < 1.35 and abs(exponent - 1) < 0.2:
             low, high = pairs[int(np.argmin(y))], pairs[int(np.argmax(y))]
-            key = "loss.proportional_to" if metric and "loss" in metric.metric else "variant.proportional_to"
+            key = "loss.proportional_to" if about_loss else "variant.proportional_to"
             yield Finding(key, name, file=file, line=high[2])
             yield Finding(key, name, file=file, line=low[2])
             yield Finding("variant.metric_ratio", plain(round(float(y.max() / y.min()), 3)), file=file, line=high[2])

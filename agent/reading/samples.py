@@ -17,6 +17,11 @@ _MOJIBAKE = re.compile(
 )
 _ENDED = re.compile(r"""[.!?:;)\]}"'`*>|\u3002\uff01\uff1f\u201d\u300d\u2026]\s*$|\d\s*$|</?\w+>\s*$|\\boxed|^\s*$""")
 _BOS = re.compile(r"(<s>\s*<s>|(<\|begin_of_text\|>)\s*\2|(<bos>)\s*\3|(<\|startoftext\|>)\s*\4|(\[CLS\])\s*\5)")
+_LAST_TURN = re.compile(
+    r"(?s)(?:<\|im_start\|>assistant|<\|start_header_id\|>assistant<\|end_header_id\|>|<start_of_turn>model)"
+    r"((?:(?!<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>).)*)\Z"
+)
+_OPENED_BY = {"<|im_end|>": "<|im_start|>", "<|eot_id|>": "<|start_header_id|>", "<end_of_turn>": "<start_of_turn>"}
 _LABELS = ("label", "labels", "target_label", "class", "class_id")
 
 
@@ -170,6 +175,21 @@ def openings(found: list[Record]) -> Iterator[Found]:
         if any(_BOS.search(t[:2000]) for t in r.texts()):
             yield "bos_doubled", True, r
             return
+
+
+def unmarked(found: list[Record], bos: int | None, eos: int | None) -> Iterator[Found]:
+    """Sequences without their beginning or end token: in token ids, or an answer whose turn is never closed."""
+    ids = [(v, r) for r in found if isinstance(v := r.fields.get("input_ids"), list) and len(v) > 1]
+    for token, place, name in ((bos, slice(0, 4), "bos"), (eos, slice(None), "eos")):
+        lacking = [r for v, r in ids if token is not None and token not in v[place]]
+        if lacking and 5 * len(lacking) >= 4 * len(ids):
+            yield "bos_missing", name, lacking[0]
+    rendered = [(m[1], r) for r in found for t in r.texts() if (m := _LAST_TURN.search(t))]
+    for closing in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>"):
+        opened = [(rest, r) for rest, r in rendered if _OPENED_BY[closing] in "".join(r.texts())]
+        never = [r for rest, r in opened if closing not in rest and rest.strip()]
+        if never and 5 * len(never) >= 4 * len(opened):
+            yield "bos_missing", closing, never[0]
 
 
 def turns(found: list[Record]) -> Iterator[Found]:

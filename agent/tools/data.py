@@ -69,9 +69,16 @@ class _Limits:
         lengths = [int(n) for n in _LIMIT.findall(text)]
         self.tokens = min(lengths) if lengths else None
         self.classes = max((int(n) for n in _CLASSES.findall(text)), default=None)
+        self.bos, self.eos = (_token(name, text) for name in ("bos", "eos"))
         self.vocabulary = max((int(n) for n in _VOCABULARY.findall(text)), default=None)
         listed = [w for part in _STOP.findall(text) for w in re.findall(r"""["']([^"']{1,40})["']""", part)]
         self.stops = sorted(dict.fromkeys(listed), key=lambda w: not re.fullmatch(r"[A-Za-z]{2,14}", w))
+
+
+def _token(name: str, text: str) -> int | None:
+    """The id of a special token, where the settings name exactly one."""
+    found = set(re.findall(rf"(?i)\b{name}_token_id[\"']?\s*[:=]\s*(\d{{1,7}})\b", text))
+    return int(found.pop()) if len(found) == 1 else None
 
 
 def _of_records(ws: Workspace, file: RunFile, found: list[Record], limits: _Limits) -> Iterator[Evidence]:
@@ -92,6 +99,7 @@ def _questions(found: list[Record], limits: _Limits) -> Iterator[samples.Found]:
     yield from samples.ranges(found, limits.classes, limits.vocabulary)
     yield from samples.cut_short(found, limits.stops)
     yield from samples.openings(found)
+    yield from samples.unmarked(found, limits.bos, limits.eos)
     yield from samples.turns(found)
     yield from samples.scores(found)
     if limits.tokens:

@@ -119,3 +119,18 @@ def test_tool_turns_are_told_but_no_fault(tmp_path) -> None:
     result, found = _check(tmp_path, data__jsonl=_jsonl(row))
     assert result.outcome == "clean"
     assert found["data.tool_turns", 1] == 1
+
+
+def test_tokens_that_should_frame_a_sequence(tmp_path) -> None:
+    rows = [{"input_ids": [5, 6, n, 2]} for n in range(5)]
+    config = "bos_token_id: 1\neos_token_id: 2\n"
+    assert _check(tmp_path, data__jsonl=_jsonl(*rows), config__yaml=config)[1]["data.bos_missing", 1] == "bos"
+    rows = [{"input_ids": [1, 6, n, 2]} for n in range(5)]
+    assert ("data.bos_missing", 1) not in _check(tmp_path, data__jsonl=_jsonl(*rows))[1]
+
+
+def test_answers_whose_turn_is_never_closed(tmp_path) -> None:
+    head = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert _check(tmp_path, data__jsonl=_jsonl(*[{"text": head + "hello."}] * 3))[1]["data.bos_missing", 1] == "<|im_end|>"
+    sound = [{"text": head + "hello.<|im_end|>"}] * 3
+    assert ("data.bos_missing", 1) not in _check(tmp_path, data__jsonl=_jsonl(*sound))[1]

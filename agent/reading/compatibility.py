@@ -61,7 +61,9 @@ def conflicts(environment: Environment, settings: Settings) -> Iterator[Conflict
     for fact in _facts()["conflicts"]:
         places = _judge(fact, environment, settings)
         if places:
-            yield Conflict(fact["id"], fact["says"], fact.get("fix", ""), tuple(fact["when"]), tuple(dict.fromkeys(places)))
+            yield Conflict(
+                fact["id"], fact["says"], fact.get("fix", ""), tuple(fact["when"]), tuple(dict.fromkeys(places))
+            )
     yield from _pins(environment)
 
 
@@ -118,4 +120,6 @@ def _pins(environment: Environment) -> Iterator[Conflict]:
             if wanted and release(wanted[1]) != release(torch.version)[:2] and v.file.name == torch.file.name:
                 says = f"{package} {v.version} is built for torch {wanted[1]}, installed is torch {torch.version}"
                 fix = f"install the {package} that belongs to the torch release"
-                yield Conflict(f"{package}-pin", says, fix, (package, "torch"), ((v.file, v.line), (torch.file, torch.line)))
+                yield Conflict(
+                    f"{package}-pin", says, fix, (package, "torch"), ((v.file, v.line), (torch.file, torch.line))
+                )

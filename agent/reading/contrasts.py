@@ -1,4 +1,4 @@
-"""What differs: between variants of a run, between a good run and a bad one, between what was asked and what was used."""
+"""What differs: between variants, between a good run and a bad one, between what was asked and what was used."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from typing import Any
 
 from .files import Line, RunFile
 from .settings import Setting, Settings
+from .settings_map import settings_map
 from .versions import Environment, Version, release
 
 # Settings that differ between any two runs and tell nothing.
-_NAMES = {"output_dir", "logging_steps", "node_rank", "master_addr", "master_port", "dataset", "deepspeed_config", "resume_from"}
+_NAMES = {
+    "output_dir",
+    "logging_steps",
+    "node_rank",
+    "master_addr",
+    "master_port",
+    "dataset",
+    "deepspeed_config",
+    "resume_from",
+}
 _NAME_KEYS = re.compile(
-    r"(?:^|[._])(?:run_?name|exp(?:eriment)?_?name|out|output|dir|path|project|tags?|notes?|file|script|wandb\w*|logging|log_\w+)$"
+    r"(?:^|[._])(?:run_?name|exp(?:eriment)?_?name|out|output|dir|path|project|tags?|notes?|file|script"
+    r"|wandb\w*|logging|log_\w+)$"
     r"|\.(?:name|id|config|c|log)$"
 )
 # A variant's label that names a setting: `cp2`, `bs16`, `lr1e-4`.
 _LABEL = re.compile(r"^([A-Za-z_]{1,12}?)[_=\-]?(\d[\d.]*(?:e-?\d+)?)$")
-_SHORT = {
-    "cp": "context_parallel", "tp": "tensor_parallel", "pp": "pipeline_parallel", "ep": "expert_parallel", "dp": "data_parallel",
-    "bs": "micro_batch_size", "mbs": "micro_batch_size", "batch": "micro_batch_size", "gbs": "global_batch_size",
-    "ga": "gradient_accumulation_steps", "gas": "gradient_accumulation_steps", "acc": "gradient_accumulation_steps",
-    "lr": "learning_rate", "zero": "zero_stage", "seq": "sequence_length", "len": "sequence_length", "r": "lora_rank",
-    "rank": "lora_rank", "seed": "seed", "np": "world_size", "gpu": "world_size", "gpus": "world_size", "nodes": "nodes",
-    "workers": "dataloader_workers", "n": "samples_per_prompt", "warmup": "warmup_steps", "wd": "weight_decay", "clip": "gradient_clip_norm",
-}  # fmt: skip
-
 Place = tuple[RunFile, Line]
 
 
@@ -105,7 +107,9 @@ def _first_difference(name: str, labels: list[str], by_label: dict[str, dict[str
 
 def _speaks_alike(s: Setting, others: dict[str, list[Setting]]) -> bool:
     """Whether the other variant has a file of the same format that could have given the setting."""
-    return any(o.place.format == s.place.format and o.place.style == s.place.style for found in others.values() for o in found)
+    return any(
+        o.place.format == s.place.format and o.place.style == s.place.style for found in others.values() for o in found
+    )
 
 
 def _sibling_configs(rest: dict[str, list[Setting]]) -> Iterator[Contrast]:
@@ -125,7 +129,9 @@ def _sibling_configs(rest: dict[str, list[Setting]]) -> Iterator[Contrast]:
                 x, y = files[one].get(name), files[two].get(name)
                 if _telling(name) and not (x and y and _same(x.value, y.value)):
                     places = tuple((s.file, s.line) for s in (x, y) if s)
-                    yield Contrast(name, x.value if x else None, y.value if y else None, f"{one.name} / {two.name}", places)
+                    yield Contrast(
+                        name, x.value if x else None, y.value if y else None, f"{one.name} / {two.name}", places
+                    )
             return
 
 
@@ -135,7 +141,7 @@ def _named_by_label(reading: Settings) -> list[Contrast]:
     parts = [m.groups() for at in labels if (m := _LABEL.match(at))]
     if len(parts) < 1 or len(parts) != len(labels) or len({p[0].lower() for p in parts}) != 1:
         return []
-    name = _SHORT.get(parts[0][0].lower())
+    name = settings_map().labels.get(parts[0][0].lower())
     for s in reading.asked(name) if name else []:
         if str(s.value) in {p[1] for p in parts}:
             other = next((p[1] for p in parts if p[1] != str(s.value)), None)
@@ -172,18 +178,33 @@ def asked_against_used(reading: Settings) -> Iterator[Contrast]:
             mine = [s for s in mine if s.framework == u.framework]
         if mine and not any(_same(s.value, u.value) for s in mine):
             told.add(key)
-            yield Contrast(u.name, mine[0].value, u.value, u.file.name, ((mine[0].file, mine[0].line), (u.file, u.line)))
+            yield Contrast(
+                u.name, mine[0].value, u.value, u.file.name, ((mine[0].file, mine[0].line), (u.file, u.line))
+            )
 
 
 _ENGINES = {"vllm", "sglang"}
-_PATHS = {"model", "tokenizer", "device", "backend", "optimizer", "lr_scheduler", "visible_devices", "seed", "loss_scale", "debug"}
+_PATHS = {
+    "model",
+    "tokenizer",
+    "device",
+    "backend",
+    "optimizer",
+    "lr_scheduler",
+    "visible_devices",
+    "seed",
+    "loss_scale",
+    "debug",
+}
 
 
 def _comparable(asked: Any, used: Any) -> bool:
     """Both plain and of one kind; `auto`, placeholders and expressions cannot be compared."""
     if asked is None or (isinstance(asked, str) and (asked == "auto" or re.search(r"[${}<(]", asked))):
         return False
-    kinds = [("b" if isinstance(v, bool) else "n" if isinstance(v, int | float) else type(v).__name__) for v in (asked, used)]
+    kinds = [
+        ("b" if isinstance(v, bool) else "n" if isinstance(v, int | float) else type(v).__name__) for v in (asked, used)
+    ]
     return kinds[0] == kinds[1] and not (kinds[0] == "n" and asked in (-1, 0) and used != 0)
 
 

@@ -77,7 +77,9 @@ def _batch(n: Numbers) -> Iterator[Lint]:
         return
     copies, accumulation = world[0] // split, n.get("gradient_accumulation_steps")
     if accumulation and whole != micro * int(accumulation.value) * copies:
-        says = f"global batch {whole} is not micro-batch {micro} x accumulation {accumulation.value} x {copies} replicas"
+        says = (
+            f"global batch {whole} is not micro-batch {micro} x accumulation {accumulation.value} x {copies} replicas"
+        )
         yield _lint("batch_arithmetic", says, *sizes, accumulation, *world[1], *parallel)
     elif not accumulation and whole % (micro * copies):
         says = f"global batch {whole} is not a multiple of micro-batch {micro} x {copies} replicas"
@@ -132,7 +134,9 @@ def _parallel(n: Numbers) -> Iterator[Lint]:
 def _divisible(n: Numbers) -> Iterator[Lint]:
     heads = n.all("attention_heads", "tensor_parallel")
     if heads and int(heads[0].value) % int(heads[1].value):
-        yield _lint("heads_not_divisible_by_tp", f"{heads[0].value} attention heads over {heads[1].value} ranks", *heads)
+        yield _lint(
+            "heads_not_divisible_by_tp", f"{heads[0].value} attention heads over {heads[1].value} ranks", *heads
+        )
     layers = n.all("num_layers", "pipeline_parallel")
     if layers and int(layers[0].value) % int(layers[1].value):
         yield _lint("layers_not_divisible_by_pp", f"{layers[0].value} layers over {layers[1].value} stages", *layers)

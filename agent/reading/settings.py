@@ -1,10 +1,10 @@
 """All settings of a run: what was asked for in files and commands, what the run printed that it used.
 
-    reading = read_settings(workspace)
-    reading.asked("learning_rate")     -> [Setting, ...] in file order, what somebody set
-    reading.used("gradient_clip_norm") -> [Setting, ...] what the log says
-    reading.value("zero_stage")        -> the one value, used before asked; None when unset or ambiguous
-    setting.place                      -> where a patch would write
+reading = read_settings(workspace)
+reading.asked("learning_rate")     -> [Setting, ...] in file order, what somebody set
+reading.used("gradient_clip_norm") -> [Setting, ...] what the log says
+reading.value("zero_stage")        -> the one value, used before asked; None when unset or ambiguous
+setting.place                      -> where a patch would write
 """
 
 from __future__ import annotations
@@ -177,10 +177,14 @@ def _settings(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) 
         base = Setting(name, converted, leaf.key, scope, file, line, place, leaf.used, found[1], leaf.group, leaf.note)
         yield base
         for other, implied in known.implies.get(name, {}).get(str(converted).lower(), {}).items():
-            yield Setting(other, implied, leaf.key, scope, file, line, place, leaf.used, found[1], leaf.group, "implied")
+            yield Setting(
+                other, implied, leaf.key, scope, file, line, place, leaf.used, found[1], leaf.group, "implied"
+            )
     elif leaf.style not in _ONLY_KNOWN and _worth_keeping(leaf):
         key = ".".join(normal(p) for p in leaf.key.split("."))[:160]
-        yield Setting(f"other.{key}", value, leaf.key, scope, file, line, place, leaf.used, False, leaf.group, leaf.note)
+        yield Setting(
+            f"other.{key}", value, leaf.key, scope, file, line, place, leaf.used, False, leaf.group, leaf.note
+        )
 
 
 def _canonical(found: tuple[Spelling, bool], value: Any) -> tuple[str, Any] | None:

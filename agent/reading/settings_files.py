@@ -20,9 +20,10 @@ from .settings_yaml import read_yaml
 CONFIG_CAP = 5 << 20  # bytes of a file that is read whole
 LOG_LINES = 20_000  # lines at the start of a log that are looked at: settings are printed there
 _BY_SUFFIX: dict[str, Callable[[str], Sheet]] = {
-    ".yaml": read_yaml, ".yml": read_yaml, ".json": read_json, ".json5": read_json, ".jsonc": read_json, ".toml": read_toml,
-    ".ini": read_ini, ".cfg": read_ini, ".conf": read_ini, ".env": read_env, ".sh": read_shell, ".bash": read_shell,
-    ".sbatch": read_shell, ".slurm": read_shell, ".job": read_shell, ".py": read_python, ".csv": read_table, ".tsv": read_table,
+    ".yaml": read_yaml, ".yml": read_yaml, ".json": read_json, ".json5": read_json, ".jsonc": read_json,
+    ".toml": read_toml, ".ini": read_ini, ".cfg": read_ini, ".conf": read_ini, ".env": read_env,
+    ".sh": read_shell, ".bash": read_shell, ".sbatch": read_shell, ".slurm": read_shell, ".job": read_shell,
+    ".py": read_python, ".csv": read_table, ".tsv": read_table,
 }  # fmt: skip
 _TEXT = {".txt", ".log", ".out", ".err", ".md", ".rst", ""}
 _NOT_SETTINGS = re.compile(
@@ -30,8 +31,9 @@ _NOT_SETTINGS = re.compile(
     r"|.*\.index|shell|.*metrics|.*samples?|.*trace|.*dump)\.json$"
 )
 COMMAND = re.compile(
-    r"^(?:\+{1,4} |\$ |> )?(?:[A-Za-z_]\w*=\S* +)*(?:sudo |nohup |time )?(?:\S*/)?(?:python[\d.]*|torchrun|deepspeed|accelerate|srun|mpirun"
-    r"|swift|megatron|llamafactory-cli|vllm|sglang|tune|trl|axolotl|ray|docker|sbatch|export|xtuner|composer|ns-train|bash) +\S"
+    r"^(?:\+{1,4} |\$ |> )?(?:[A-Za-z_]\w*=\S* +)*(?:sudo |nohup |time )?(?:\S*/)?"
+    r"(?:python[\d.]*|torchrun|deepspeed|accelerate|srun|mpirun|swift|megatron|llamafactory-cli|vllm|sglang|tune|trl"
+    r"|axolotl|ray|docker|sbatch|export|xtuner|composer|ns-train|bash) +\S"
 )
 _FENCE = re.compile(r"^\s*```\s*(\w*)")
 
@@ -88,7 +90,9 @@ def _commands(lines: list[Line], sheet: Sheet) -> None:
     while index < min(len(lines), 2000):
         line = lines[index]
         index += 1
-        if not COMMAND.match(line.text) or line.text.startswith(("+ ", "++ ", "$ ", "> ")) and not line.text.rstrip().endswith("\\"):
+        if not COMMAND.match(line.text) or (
+            line.text.startswith(("+ ", "++ ", "$ ", "> ")) and not line.text.rstrip().endswith("\\")
+        ):
             continue
         body = [line.text.rstrip("\r").lstrip("+$> ")]
         while body[-1].rstrip().endswith("\\") and index < len(lines) and len(body) < 200:
@@ -107,7 +111,9 @@ def _fenced(rows: list[str]) -> list[Leaf]:
         if m and start < 0:
             start, language = number + 1, m[1].lower()
         elif m:
-            reader = _BY_SUFFIX.get("." + {"bash": "sh", "shell": "sh", "python": "py", "console": "sh"}.get(language, language))
+            reader = _BY_SUFFIX.get(
+                "." + {"bash": "sh", "shell": "sh", "python": "py", "console": "sh"}.get(language, language)
+            )
             if reader:
                 found += reader("\n" * start + "\n".join(rows[start:number])).leaves
             start = -1

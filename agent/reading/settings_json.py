@@ -86,9 +86,7 @@ def _close(stack: list[_Frame], sheet: Sheet, style: str) -> None:
         sheet.add(Leaf(".".join(frame.path), frame.items[:LIST_CAP], line, style))
 
 
-def _value(
-    m: re.Match[str], kind: str, line: int, lines: Lines, stack: list[_Frame], sheet: Sheet, style: str
-) -> None:
+def _value(m: re.Match[str], kind: str, line: int, lines: Lines, stack: list[_Frame], sheet: Sheet, style: str) -> None:
     if not stack:
         return
     top = stack[-1]

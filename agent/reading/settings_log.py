@@ -16,8 +16,9 @@ from .settings_values import parse
 BLOCK = 400  # lines a printed dictionary may span
 # One cheap test for every line; what it lets through is looked at closely.
 _ANY = re.compile(
-    rb" \.{2,} |\*\*\*\*\* |^\s*(?:\+{1,4}|\$) \S|Namespace\(|[Aa]rg(?:ument)?s\b.{0,40}?[:=(]|[Cc]onfig\w*['\"]?.{0,40}?[:=(]|^\s*\{'"
-    rb"|Batch size = |batch size |ccumulation [Ss]teps = |optimization steps = |Num Epochs = |Distributed init|world size|World size"
+    rb" \.{2,} |^\s*(?:\+{1,4}|\$) \S|Namespace\(|[Aa]rg(?:ument)?s\b.{0,40}?[:=(]|^\s*\{'"
+    rb"|[Cc]onfig\w*['\"]?.{0,40}?[:=(]|batch size |ccumulation [Ss]teps = |optimization steps = |Num Epochs = "
+    rb"|[Ww]orld[ _]size|/ world "
 )
 _DOTS = re.compile(r"(?:^|\s|>\s?)([A-Za-z_][\w]{2,60}) \.{2,} ?(\S.{0,300})?$")
 _BANNER = re.compile(
@@ -27,11 +28,16 @@ _BANNER = re.compile(
 _BANNER_KEYS = {
     "Instantaneous batch size per device": "per_device_train_batch_size",
     "Total train batch size (w. parallel, distributed & accumulation)": "total_train_batch_size",
-    "Gradient Accumulation steps": "gradient_accumulation_steps", "Gradient accumulation steps": "gradient_accumulation_steps",
-    "Total optimization steps": "total_optimization_steps", "Num Epochs": "num_train_epochs", "Num examples": "num_examples",
+    "Gradient Accumulation steps": "gradient_accumulation_steps",
+    "Gradient accumulation steps": "gradient_accumulation_steps",
+    "Total optimization steps": "total_optimization_steps",
+    "Num Epochs": "num_train_epochs",
+    "Num examples": "num_examples",
 }  # fmt: skip
 _CALL = re.compile(r"\b(Namespace|TrainingArguments|\w+Arguments|\w+Args|\w+Config)\((?=\w+=|$)")
-_ARGS_DICT = re.compile(r"(?:[Aa]rgs|[Aa]rguments|[Cc]onfig\w*|[Hh]yperparameters|[Hh]params)['\"]?(?: is| are)?\s*[:=]\s*(?=\{['\"])")
+_ARGS_DICT = re.compile(
+    r"(?:[Aa]rgs|[Aa]rguments|[Cc]onfig\w*|[Hh]yperparameters|[Hh]params)['\"]?(?: is| are)?\s*[:=]\s*(?=\{['\"])"
+)
 _WITH_CONFIG = re.compile(r"with config: (?=\w+=)")
 _WORLD = re.compile(r"\b[Ww]orld[ _]size(?: is|:| =|=)?\s+(\d{1,6})\b|\brank \d+ ?/ ?world (\d{1,6})\b")
 _FIELD = re.compile(r"(?:^|[\s(,])([A-Za-z_]\w{1,60})=('[^']*'|\"[^\"]*\"|[^\s,()]+)")
@@ -71,8 +77,16 @@ def _look(lines: list[Line], at: int, sheet: Sheet) -> int:
         return 0
     m = _CALL.search(text) or _ARGS_DICT.search(text) or _WITH_CONFIG.search(text)
     if m or text.lstrip().startswith("{'"):
-        engine = "vllm" if m and (m.re is _WITH_CONFIG or "non-default args" in text) else "sglang" if "ServerArgs(" in text else ""
-        return _block(lines, at, m.start() if m and m.re is _CALL else (m.end() if m else text.find("{")), sheet, engine)
+        engine = (
+            "vllm"
+            if m and (m.re is _WITH_CONFIG or "non-default args" in text)
+            else "sglang"
+            if "ServerArgs(" in text
+            else ""
+        )
+        return _block(
+            lines, at, m.start() if m and m.re is _CALL else (m.end() if m else text.find("{")), sheet, engine
+        )
     return 0
 
 
@@ -91,7 +105,10 @@ def _block(lines: list[Line], at: int, start: int, sheet: Sheet, scope: str) -> 
     source = "\n".join(body).lstrip()
     leaves = list(_python(source, lines[at].number - 1, scope))
     if not leaves and used == 0:
-        leaves = [Leaf(m[1], parse(m[2].strip("'\"")), lines[at].number, "log", scope, used=True) for m in _FIELD.finditer(first[:8000])]
+        leaves = [
+            Leaf(m[1], parse(m[2].strip("'\"")), lines[at].number, "log", scope, used=True)
+            for m in _FIELD.finditer(first[:8000])
+        ]
     for leaf in leaves:
         sheet.add(leaf)
     return used if leaves else 0

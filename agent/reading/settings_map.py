@@ -62,10 +62,12 @@ def normal(key: str) -> str:
 class SettingsMap:
     """All canonical settings and their spellings."""
 
-    def __init__(self, frameworks: list[Framework], canonical: list[Canonical], implies: dict[str, Any]) -> None:
+    def __init__(self, frameworks: list[Framework], canonical: list[Canonical], data: dict[str, Any]) -> None:
         self.frameworks = {f.name: f for f in frameworks}
         self.canonical = {c.name: c for c in canonical}
-        self.implies = implies
+        self.implies = {n: {str(k).lower(): v for k, v in by.items()} for n, by in data["implies"].items()}
+        self.labels: dict[str, str] = data["labels"]
+        self.families: dict[str, list[str]] = data["template_families"]
         self._tails: dict[str, dict[str, list[Spelling]]] = {}
         owners: dict[tuple[str, ...], set[str]] = {}
         loose: dict[tuple[str, ...], Spelling] = {}
@@ -156,8 +158,7 @@ def settings_map(path: Path = MAP) -> SettingsMap:
     ]  # fmt: skip
     known = {f.name for f in frameworks}
     canonical = [_canonical(name, entry, known, path) for name, entry in data["settings"].items()]
-    implies = {n: {str(k).lower(): v for k, v in by_value.items()} for n, by_value in data["implies"].items()}
-    return SettingsMap(frameworks, canonical, implies)
+    return SettingsMap(frameworks, canonical, data)
 
 
 def _canonical(name: str, entry: dict[str, Any], frameworks: set[str], path: Path) -> Canonical:

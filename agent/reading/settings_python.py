@@ -66,13 +66,17 @@ class Reader:
             elif isinstance(node, ast.Assign | ast.AnnAssign):
                 yield from self._assign(node)
 
-    def _leaf(self, key: str, node: ast.expr, style: str, scope: str = "", note: str = "", line: int = 0) -> Iterator[Leaf]:
+    def _leaf(
+        self, key: str, node: ast.expr, style: str, scope: str = "", note: str = "", line: int = 0
+    ) -> Iterator[Leaf]:
         if isinstance(node, ast.Dict):
             yield from self._dict(key, node, scope)
             return
         value = self.value(node)
         width = (node.end_col_offset or 0) - node.col_offset if node.end_lineno == node.lineno else 0
-        yield Leaf(key, value, (line or node.lineno) + self.shift, style, scope, column=node.col_offset, width=width, note=note)
+        yield Leaf(
+            key, value, (line or node.lineno) + self.shift, style, scope, column=node.col_offset, width=width, note=note
+        )
 
     def _call(self, node: ast.Call) -> Iterator[Leaf]:
         name = dotted(node.func)
@@ -91,12 +95,25 @@ class Reader:
                 yield from self._leaf(key, node.args[1], "environment", "env")
         if last == "add_argument" or not _CALLS.search(last):
             return
-        scope = "sft" if last == "SFTConfig" else "trl" if _TRL.search(last) else _SCOPED.get(last, "pytorch" if last == "init_process_group" else "")
+        scope = (
+            "sft"
+            if last == "SFTConfig"
+            else "trl"
+            if _TRL.search(last)
+            else _SCOPED.get(last, "pytorch" if last == "init_process_group" else "")
+        )
         for keyword in node.keywords:
             if keyword.arg is None:
                 continue
             if isinstance(keyword.value, ast.Call) and dotted(keyword.value.func).endswith("timedelta"):
-                yield Leaf(keyword.arg, self._timedelta(keyword.value), keyword.value.lineno + self.shift, "keyword", scope, note=last)
+                yield Leaf(
+                    keyword.arg,
+                    self._timedelta(keyword.value),
+                    keyword.value.lineno + self.shift,
+                    "keyword",
+                    scope,
+                    note=last,
+                )
             else:
                 yield from self._leaf(keyword.arg, keyword.value, "keyword", scope, note=last)
 

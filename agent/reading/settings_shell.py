@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from .settings_json import read_json
 from .settings_leaf import Leaf, Sheet
@@ -12,26 +17,43 @@ from .settings_values import parse
 from .settings_yaml import read_yaml
 from .shell_words import Script, Word, expand, read_script
 
-LAUNCHERS = {"torchrun", "deepspeed", "accelerate", "srun", "mpirun", "mpiexec", "horovodrun", "tune", "sbatch", "salloc",
-             "distributed", "ray", "docker", "composer", "lightning", "fabric", "bpprun", "torchpippy"}  # fmt: skip
-_MODULES = ("torch.distributed.launch", "torch.distributed.run", "accelerate.commands.launch", "deepspeed.launcher.runner")
-_WRAPPERS = {"sudo", "nohup", "time", "exec", "env", "nice", "stdbuf", "conda", "uv", "poetry", "run", "command", "set", "-x"}
-# Programs whose flags are no settings of a run.
-_OTHERS = set(
-    "nvidia-smi dmesg journalctl uptime grep egrep ls cat free df du ps uname systemctl ibstat ibstatus sacct scontrol squeue"
-    " sinfo lsof kill pkill ssh scp rsync git pip pip3 conda cd echo mkdir rm cp mv head tail less find sed awk wget curl tar"
-    " unzip source apt apt-get docker-compose chmod ulimit sleep wait watch top htop lspci lscpu nproc tee module date which"
-    " hostname printf if then else fi for do done while test [ [[ huggingface-cli wandb ldd nm gdb py-spy strace".split()
-)
-_SHORT = {"srun": {"-N": "nodes", "-n": "ntasks", "-c": "cpus_per_task", "-p": "partition"},
-          "salloc": {"-N": "nodes", "-n": "ntasks"}, "mpirun": {"-np": "num_processes", "-n": "num_processes"},
-          "mpiexec": {"-np": "num_processes", "-n": "num_processes"}, "horovodrun": {"-np": "num_processes"}}  # fmt: skip
+COMMANDS = Path(__file__).resolve().parent.parent.parent / "knowledge" / "commands.yaml"
 _SBATCH = re.compile(r"^#(?:SBATCH|FLUX:|BSUB|PBS)\s+(-{1,2}[\w-]+)(?:[= ]\s*(\S.*))?$")
 _ASSIGN = re.compile(r"([A-Za-z_]\w{0,80})\+?=(.*)\Z", re.DOTALL)
 _OVERRIDE = re.compile(r"[+~]{0,2}([A-Za-z_][\w./@-]{0,200})=(.*)\Z", re.DOTALL)
 _FLAG = re.compile(r"(--?[A-Za-z][\w.\-/]{0,120}?)(?:=(.*))?\Z", re.DOTALL)
-_SWITCHES = {"--standalone", "--use_fsdp", "--multi_gpu", "--no_python", "--module", "-m", "--use_deepspeed", "--use-env"}
+_SWITCHES = {
+    "--standalone",
+    "--use_fsdp",
+    "--multi_gpu",
+    "--no_python",
+    "--module",
+    "-m",
+    "--use_deepspeed",
+    "--use-env",
+}
 _PROMPT = re.compile(r"^(?:\+{1,4}|\$|>|%|#)\s+(?=\S)")
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What `knowledge/commands.yaml` says about programs."""
+
+    launchers: frozenset[str]
+    modules: frozenset[str]
+    wrappers: frozenset[str]
+    not_settings: frozenset[str]
+    short: dict[str, dict[str, str]]
+
+
+@cache
+def programs() -> Programs:
+    """The table, read once."""
+    data = yaml.load(COMMANDS.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return Programs(
+        frozenset(data["launchers"]), frozenset(data["modules"]), frozenset(data["wrappers"]),
+        frozenset(data["not_settings"]), data["short"],
+    )  # fmt: skip
 
 
 def read_shell(text: str, first_line: int = 1) -> Sheet:
@@ -82,7 +104,7 @@ def _command(words: list[Word], known: dict[str, str], group: str) -> Iterator[L
             yield from _assignment(m[1], m[2], word, known, exported or _is_prefix(words, index), group)
         elif word.text in ("export", "declare", "local", "readonly"):
             exported = word.text == "export"
-        elif word.text not in _WRAPPERS:
+        elif word.text not in programs().wrappers:
             break
         index += 1
     if index < len(words):
@@ -100,7 +122,9 @@ def _is_prefix(words: list[Word], index: int) -> bool:
     return index + 1 < len(words) and any(not _ASSIGN.match(w.text) for w in words[index + 1 :])
 
 
-def _assignment(name: str, raw: str, word: Word, known: dict[str, str], environment: bool, group: str) -> Iterator[Leaf]:
+def _assignment(
+    name: str, raw: str, word: Word, known: dict[str, str], environment: bool, group: str
+) -> Iterator[Leaf]:
     value = expand(raw, known)
     if re.search(r"(?:^|\s)--[A-Za-z]", value) and re.search(r"\s", value):
         inner = read_script(raw, word.line)
@@ -116,11 +140,11 @@ def _assignment(name: str, raw: str, word: Word, known: dict[str, str], environm
 
 def _program(words: list[Word], known: dict[str, str], group: str) -> Iterator[Leaf]:
     name = words[0].text.rsplit("/", 1)[-1]
-    if name in _OTHERS:
+    if name in programs().not_settings:
         return
     for i, word in enumerate(words):
         if word.text == "--" and i + 1 < len(words):
-            yield from _flags(words[1:i], known, "launcher" if name in LAUNCHERS else "", group)
+            yield from _flags(words[1:i], known, "launcher" if name in programs().launchers else "", group)
             yield from _command(words[i + 1 :], known, group)
             return
     if name in ("bash", "sh", "echo", "cat") and len(words) > 2 and words[1].text in ("-c", "-lc"):
@@ -128,14 +152,14 @@ def _program(words: list[Word], known: dict[str, str], group: str) -> Iterator[L
             yield from _command(command, known, group)
         return
     start = _script_index(words)
-    launches = name in LAUNCHERS or any(w.text in _MODULES for w in words[: start + 1])
-    if start and name.startswith("python") and words[start].text in _MODULES:
+    launches = name in programs().launchers or any(w.text in programs().modules for w in words[: start + 1])
+    if start and name.startswith("python") and words[start].text in programs().modules:
         start = _script_index(words, start + 1)
     if start:
-        short = _SHORT.get(name, {})
+        short = programs().short.get(name, {})
         head = [Word("--" + short[w.text], w.line, w.start) if w.text in short else w for w in words[1:start]]
         yield from _flags(head, known, "launcher" if launches else "", group)
-        if words[start].text.rsplit("/", 1)[-1] in LAUNCHERS or words[start].text.startswith("python"):
+        if words[start].text.rsplit("/", 1)[-1] in programs().launchers or words[start].text.startswith("python"):
             yield from _program(words[start:], known, group)
             return
         yield Leaf("script", words[start].text[:300], words[start].line, "program", "launcher", group)
@@ -150,7 +174,11 @@ def _script_index(words: list[Word], begin: int = 1) -> int:
             return i + 1
         if text.endswith((".py", ".sh")) and not text.startswith("-") and "=" not in text:
             return i
-        if i > 0 and text.rsplit("/", 1)[-1] in LAUNCHERS | {"python", "python3"} and not words[i - 1].text.startswith("--"):
+        if (
+            i > 0
+            and text.rsplit("/", 1)[-1] in programs().launchers | {"python", "python3"}
+            and not words[i - 1].text.startswith("--")
+        ):
             return i
     return 0
 

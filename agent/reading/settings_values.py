@@ -19,7 +19,7 @@ class _Unset(Enum):
 UNSET: Final = _Unset.TOKEN
 _TRUE, _FALSE = {"true", "yes", "on"}, {"false", "no", "off"}
 _NONE = {"none", "null", "~", ""}
-_INT = re.compile(r"[+-]?\d[\d_]{0,%d}\Z" % DIGITS)
+_INT = re.compile(rf"[+-]?\d[\d_]{{0,{DIGITS}}}\Z")
 _FLOAT = re.compile(r"[+-]?(?:\d[\d_]{0,60}\.?\d{0,60}|\.\d{1,60})(?:[eE][+-]?\d{1,4})?\Z")
 _SPECIAL = {".nan": math.nan, "nan": math.nan, ".inf": math.inf, "inf": math.inf, "-inf": -math.inf,
             "-.inf": -math.inf, "infinity": math.inf, "-infinity": -math.inf}  # fmt: skip

@@ -75,7 +75,13 @@ class _Walk:
             parent_line = self.stack[-1].seen.get(self.stack[-1].key, line)
         path = self._here()
         self.stack.append(
-            _Frame(isinstance(e, yaml.MappingStartEvent), path, parent_line, anchor=e.anchor, first_leaf=len(self.sheet.leaves))
+            _Frame(
+                isinstance(e, yaml.MappingStartEvent),
+                path,
+                parent_line,
+                anchor=e.anchor,
+                first_leaf=len(self.sheet.leaves),
+            )
         )
 
     def _close(self) -> None:
@@ -102,7 +108,9 @@ class _Walk:
             top.index += 1
             return
         start, end = e.start_mark.index, e.end_mark.index
-        self._emit(self._here(), value, line, self.lines.column(start), end - start, "quoted" if e.style in ("'", '"') else "")
+        self._emit(
+            self._here(), value, line, self.lines.column(start), end - start, "quoted" if e.style in ("'", '"') else ""
+        )
 
     def _alias(self, e: Any) -> None:
         line = self.lines.at(e.start_mark.index)

@@ -1,4 +1,4 @@
-"""Words of a shell script with the lines they stand on. Nothing is run; what only a shell could know stays as written."""
+"""Words of a shell script with their lines. Nothing is run; what only a shell could know stays as written."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def unquote(raw: str) -> str:
         if single is not None:
             out.append(single)
         elif double is not None:
-            out.append(re.sub(r"\\\r?\n", lambda m: " " * (len(m[0]) - 1) + "\n", re.sub(r'\\(["\\$`])', r"\1", double)))
+            out.append(
+                re.sub(r"\\\r?\n", lambda m: " " * (len(m[0]) - 1) + "\n", re.sub(r'\\(["\\$`])', r"\1", double))
+            )
         else:
             out.append(escaped or bare or "")
     return "".join(out)

@@ -1,8 +1,8 @@
 """Versions of packages, drivers and machines, wherever a run tells them: lists, lock files, banners, paths, tables.
 
-    environment = read_environment(workspace)
-    environment.versions   -> [Version(package="torch", version="2.7.0+cu128", file=..., line=...), ...]
-    environment.facts      -> [Fact(key="gpu", value="NVIDIA H100 80GB HBM3", ...), ...]
+environment = read_environment(workspace)
+environment.versions   -> [Version(package="torch", version="2.7.0+cu128", file=..., line=...), ...]
+environment.facts      -> [Fact(key="gpu", value="NVIDIA H100 80GB HBM3", ...), ...]
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from ..errors import ParseError
 from .files import Line, RunFile
@@ -20,68 +24,54 @@ if TYPE_CHECKING:
     from ..workspace import Workspace
 
 LOG_LINES, LOG_BYTES = 30_000, 4 << 20
+PACKAGES = Path(__file__).resolve().parent.parent.parent / "knowledge" / "packages.yaml"
 FILES, TOTAL_BYTES = 400, 64 << 20
 
 _NUMBER = r"\d+(?:\.\d+){1,4}(?:(?:a|b|rc|\.dev|\.post)\d+)?(?:\+[\w.]+)?"
-_PIN = re.compile(r"(?<![\w.\-])([A-Za-z][A-Za-z0-9_.\-]{1,60}?)(?:\[[\w,]+\])?\s?==\s?(%s)" % _NUMBER)
-_LISTED = re.compile(r"^\s*(?:[-*]\s*)?`?([A-Za-z][\w.\-]{1,50}?)`?(?:\.version| version)?\s*(?:\([^)]{0,40}\))?\s*(?:[:=]\s*|\s+|\s\.{3,}\s)[vV]?(%s)\b" % _NUMBER)
+_PIN = re.compile(rf"(?<![\w.\-])([A-Za-z][A-Za-z0-9_.\-]{{1,60}}?)(?:\[[\w,]+\])?\s?==\s?({_NUMBER})")
+_LISTED = re.compile(
+    r"^\s*(?:[-*]\s*)?`?([A-Za-z][\w.\-]{1,50}?)`?(?:\.version| version)?\s*(?:\([^)]{0,40}\))?"
+    rf"\s*(?:[:=]\s*|\s+|\s\.{{3,}}\s)[vV]?({_NUMBER})\b"
+)
 _PAIRS = re.compile(r"(?<![\w./\-=])([A-Za-z][A-Za-z\-_]{1,30})[ :=]{1,3}v?(\d+\.\d+(?:\.\d+)*(?:\+[\w.]+)?)(?![\w/])")
-_CONDA = re.compile(r"^([a-z][\w.\-]{1,50})\s+(%s)\s+\S+\s+\S+\s*$" % _NUMBER)
+_CONDA = re.compile(rf"^([a-z][\w.\-]{{1,50}})\s+({_NUMBER})\s+\S+\s+\S+\s*$")
 _LOCK = re.compile(r'^\s*(?:name|version)\s*=\s*"([^"]{1,80})"\s*$')
-_BANNERS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("nccl", re.compile(r"\bNCCL version (\d+\.\d+(?:\.\d+)?)(?:\+cuda([\d.]+))?")),
-    ("nccl", re.compile(r"\bnccl[ =:]+\((\d+), ?(\d+), ?(\d+)\)")),
-    ("rccl", re.compile(r"\bRCCL version ?:? ?(\d+\.\d+\.\d+)")),
-    ("vllm", re.compile(r"vLLM (?:API server version|engine).{0,12}?\(?v?(\d+\.\d+\.\d+[\w.+]*)")),
-    ("vllm", re.compile(r"LLM engine \(v?(\d+\.\d+\.\d+[\w.+]*)\)")),
-    ("sglang", re.compile(r"\bsglang(?: version)?[ =:v]+(\d+\.\d+\.\d+[\w.]*)")),
-    ("driver", re.compile(r"\b[Dd]river(?:[ _][Vv]ersion)?[ :=]+(\d{3}\.\d{2,3}(?:\.\d{2})?)\b")),
-    ("driver", re.compile(r"NVRM version: .*?Module.*?(\d{3}\.\d{2,3}(?:\.\d{2})?)\b")),
-    ("driver", re.compile(r"NVIDIA UNIX .*?Kernel Module.*?(\d{3}\.\d{2,3}(?:\.\d{2})?)\b")),
-    ("cuda_driver", re.compile(r"\bCUDA Version: (\d+\.\d+)")),
-    ("cuda", re.compile(r"\b(?:cuda runtime|CUDA used to build PyTorch|torch cuda version|CUDA runtime version)[ :.]+(\d+\.\d+)")),
-    ("cuda_toolkit", re.compile(r"Cuda compilation tools, release (\d+\.\d+)")),
-    ("python", re.compile(r"\bPython[ :=]+(?:version: )?(3\.\d+(?:\.\d+)?)\b")),
-    ("torch", re.compile(r"(?<![Ii]n )(?<![Ss]ince )(?<![Ff]rom )(?<!than )(?<!with )\b(?:PyTorch|torch)(?: version)?(?: \(GPU\?\))?[ :=]+(\d+\.\d+(?:\.\d+)?[\w.+]*)")),
-    ("deepspeed", re.compile(r"DeepSpeed (?:info|version)[ :=.]+(?:version=)?(\d+\.\d+\.\d+[\w.+]*)")),
-    ("kernel", re.compile(r"\b[Ll]inux(?: version|-)[ ]?(\d+\.\d+\.\d+[\w\-]*)|\bkernel (\d+\.\d+\.\d+[\w\-]*)")),
-    ("glibc", re.compile(r"\b[Ll]ibc version: glibc-(\d+\.\d+)")),
-    ("gcc", re.compile(r"\bGCC version: \([^)]*\) (\d+\.\d+\.\d+)|^gcc \([^)]*\) (\d+\.\d+\.\d+)")),
-    ("pyarrow", re.compile(r"\blibarrow\.(\d{2})(\d{2})\.")),
-)  # fmt: skip
 _PATH_PYTHON = re.compile(r"/(?:lib|lib64)/python(3\.\d{1,2})/")
-_GPU = re.compile(
-    r"\b((?:NVIDIA )?(?:DGX Spark|(?:GeForce )?(?:RTX|GTX)[ -](?:PRO )?\d{4}(?: ?(?:Ti|SUPER|Super|Ada|D))?(?: Blackwell[\w ]{0,24})?"
-    r"|RTX PRO \d{4} Blackwell[\w ]{0,24}|RTX A\d{4}|Tesla [VPTKM]\d{2,3}[\w\-]*|(?:A100|A10G?|A16|A30|A40|H100|H200|V100|P100|P40|T4|L4)[sSe]?(?:[- ](?:PCIE|PCIe|SXM\d?|NVL)?[- ]?\d{2,3} ?GB(?: HBM\w+)?)?"
-    r"|GB?[23]00|GB10|GH200|B200|B300|L40S?|L20|H20|H800|A800)|AMD Instinct MI\d{3}\w?)(?![\w./])"
+_LIKELY = re.compile(r"(?i)version|torch|transformers|cuda")
+_LISTING = re.compile(
+    r"freeze|pip|env|version|requirement|conda|lock|packages|system|sysinfo|setup|collect|info|hardware|machine"
 )
 _GPU_LINE = re.compile(r"(?i)\bgpu|nvidia|tesla|geforce|\brtx\b|device[ :]|instinct|cuda")
 _ARCH = re.compile(r"\b(x86_64|aarch64|arm64|ppc64le|amd64)\b")
-_OS = re.compile(r"\b((?:Ubuntu|Debian|CentOS|Rocky Linux|Red Hat Enterprise Linux|RHEL|SLES|macOS|Windows)[ -]?(?:release )?\d[\w.]*)")
+_OS = re.compile(
+    r"\b((?:Ubuntu|Debian|CentOS|Rocky Linux|Red Hat Enterprise Linux|RHEL|SLES|macOS|Windows)"
+    r"[ -]?(?:release )?\d[\w.]*)"
+)
 _CAPABILITY = re.compile(r"\bsm_?(\d{2,3}a?)\b|compute capability:? ?\(?(\d+)[., ]+(\d)\)?|\bcompute_(\d{2,3}a?)\b")
-_COUNT = re.compile(r"(?i)\b(?:number of gpus|gpu count|gpus per node|num_gpus|gpu number)[ :=]+(\d{1,3})\b|\b(\d{1,3}) ?[x×*] ?(?=NVIDIA |[ABH]\d{3}|L40|RTX|V100)")
-# Things that look like `name 1.2` and are none.
-_NO_PACKAGE = set(
-    "loss step epoch iteration lr grad_norm gnorm memory time rank version release line reward acc accuracy score gpu node port"
-    " host ip addr http tcp took in at of to for from by is on the a v size ratio norm mean std max min total used free percent"
-    " utilization temp power val_ppl ppl bleu rouge f1 recall precision tme mfu tps tflops took real user sys takes than x avg"
-    " learning_rate eval_loss train_loss weight decay dropout alpha beta gamma seed threshold throughput latency cpu ram speed"
-    " world_size batch_size num_gpus cuda device ma max_ma ca max_ca kl entropy temperature top_p invalid output after before ubuntu debian centos kernel linux".split()
+_COUNT = re.compile(
+    r"(?i)\b(?:number of gpus|gpu count|gpus per node|num_gpus|gpu number)[ :=]+(\d{1,3})\b"
+    r"|\b(\d{1,3}) ?[x\u00d7*] ?(?=NVIDIA |[ABH]\d{3}|L40|RTX|V100)"
 )
-_ALIAS = {"pytorch": "torch", "nvidia_nccl_cu11": "nccl", "nvidia_nccl_cu12": "nccl", "nvidia_nccl_cu13": "nccl", "flash_attention": "flash_attn",
-          "pytorch_triton": "triton", "pytorch_lightning": "lightning", "cudatoolkit": "cuda", "pytorch_cuda": "cuda", "cuda_version": "cuda",
-          "python_version": "python", "nvidia_driver": "driver", "driver_version": "driver", "megatron": "megatron_core",
-          "liger_kernel": "liger_kernel", "transformer_engine_torch": "transformer_engine", "huggingface_hub": "huggingface_hub",
-          "ms_swift": "swift", "torch_version": "torch", "nvidia_cudnn_cu12": "cudnn", "nvidia_cudnn_cu11": "cudnn", "nvidia_cudnn_cu13": "cudnn",
-          "nccl_version": "nccl", "nccl_lock": "nccl", "tf": "tensorflow", "bnb": "bitsandbytes", "hf_transformers": "transformers"}  # fmt: skip
-_KNOWN = set(
-    "torch torchvision torchaudio transformers accelerate deepspeed vllm sglang trl peft datasets tokenizers numpy pyarrow triton nccl cuda"
-    " cudnn driver python bitsandbytes flash_attn xformers lightning megatron_core transformer_engine apex unsloth axolotl llamafactory swift"
-    " nemo nemo_toolkit nemo_rl nemo_automodel verl openrlhf ray diffusers sentence_transformers safetensors huggingface_hub liger_kernel"
-    " flashinfer_python flashinfer torchao torchtune torchtitan torchdata litdata polars pandas scipy protobuf pydantic setuptools gcc g++ nvcc"
-    " tensorflow tensorboard wandb mamba_ssm causal_conv1d selective_scan fsspec evaluate lora_diffusion ninja cupy rocm hip jax optimum"
-    " auto_gptq autoawq timm opencv_python mmcv mmdet mmengine fairseq torchmetrics hydra_core omegaconf tiktoken sentencepiece einops".split()
-)
+
+
+@dataclass(frozen=True)
+class Names:
+    """What `knowledge/packages.yaml` says: package names, words that are none, aliases, banners, GPU names."""
+
+    known: frozenset[str]
+    not_packages: frozenset[str]
+    aliases: dict[str, str]
+    banners: tuple[tuple[str, re.Pattern[str]], ...]
+    gpu: re.Pattern[str]
+
+
+@cache
+def names() -> Names:
+    """The names, read once."""
+    data = yaml.load(PACKAGES.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    banners = tuple((package, re.compile(pattern)) for package, pattern in data["banners"])
+    gpu = re.compile(r"(?<![\w./])(" + "|".join(data["gpus"]) + r")(?![\w./])")
+    return Names(frozenset(data["known"]), frozenset(map(str, data["not_packages"])), data["aliases"], banners, gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +109,7 @@ def package_name(raw: str) -> str:
     """`nvidia-nccl-cu12` as `nccl`, `Flash-Attn` as `flash_attn`."""
     name = re.sub(r"[-_. ]+", "_", raw.strip().lower()).strip("_")
     name = re.sub(r"^nvidia_(nccl|cudnn)_cu\d+$", r"\1", name)
-    return _ALIAS.get(name, name)
+    return names().aliases.get(name, name)
 
 
 def release(version: str) -> tuple[int, ...]:
@@ -179,9 +169,7 @@ def _read_file(file: RunFile, lines: list[Line], out: Environment) -> None:
 
 def _is_listing(name: str, lines: list[Line]) -> bool:
     """A file that is a list of versions: by its name, or because most lines are pins."""
-    if re.search(r"freeze|pip|env|version|requirement|conda|lock|packages|system|sysinfo|setup|collect|info|hardware|machine", name) and not name.endswith(
-        (".py", ".sh", ".log", ".csv", ".json")
-    ):
+    if _LISTING.search(name) and not name.endswith((".py", ".sh", ".log", ".csv", ".json")):
         return True
     sample = [line.text for line in lines[:40] if line.data.strip()]
     return len(sample) > 2 and sum(bool(_PIN.search(t)) for t in sample) * 2 > len(sample)
@@ -190,7 +178,7 @@ def _is_listing(name: str, lines: list[Line]) -> bool:
 def _versions(text: str, listing: bool) -> Iterator[tuple[str, str]]:
     for m in _PIN.finditer(text):
         yield package_name(m[1]), m[2]
-    for package, pattern in _BANNERS:
+    for package, pattern in names().banners:
         if m := pattern.search(text):
             parts = [g for g in m.groups() if g]
             if package == "nccl" and len(parts) == 3:
@@ -199,19 +187,19 @@ def _versions(text: str, listing: bool) -> Iterator[tuple[str, str]]:
                 yield "pyarrow", f"{int(parts[0])}.{int(parts[1])}"
             else:
                 yield package, parts[0].rstrip(".,")
-    if not listing and not re.search(r"(?i)version|torch|transformers|cuda", text):
+    if not listing and not _LIKELY.search(text):
         return
     m = _LISTED.match(text) if listing else None
     m = m or (_CONDA.match(text) if listing else None)
-    if m and (package := package_name(m[1])) not in _NO_PACKAGE:
+    if m and (package := package_name(m[1])) not in names().not_packages:
         yield package, m[2]
     for m in () if "==" in text else _PAIRS.finditer(text):
-        if (package := package_name(m[1])) in _KNOWN:
+        if (package := package_name(m[1])) in names().known:
             yield package, m[2]
 
 
 def _facts(text: str, listing: bool) -> Iterator[tuple[str, Any]]:
-    if (listing or _GPU_LINE.search(text)) and (m := _GPU.search(text)):
+    if (listing or _GPU_LINE.search(text)) and (m := names().gpu.search(text)):
         yield "gpu", m[1].strip()
     if m := _COUNT.search(text):
         yield "gpu_count", int(m[1] or m[2])

@@ -37,7 +37,8 @@ def compare_settings(ws: Workspace) -> ToolResult:
     ]
     rows = [f"{c.name}: {c.a} / {c.b} ({c.where})" for c in (*variants, *versions)]
     rows += [f"{c.name}: asked {c.a}, used {c.b} ({c.where})" for c in used]
-    summary = f"{len(variants)} settings differ between variants, {len(used)} are not as asked, {len(versions)} versions differ"
+    summary = f"{len(variants)} settings differ between variants, {len(used)} are not as asked"
+    summary += f", {len(versions)} versions differ"
     return finding(summary, evidence, "\n".join([summary, *rows]))
 
 

@@ -34,7 +34,7 @@ def environment(ws: Workspace) -> ToolResult:
     packages = sorted({v.package for v in reading.versions})
     summary = f"{len(packages)} versions told"
     if found:
-        summary += f"; {len({e.value for e in found})} known conflicts: {found[0].value}"
+        summary += f"; {len({str(e.value) for e in found})} known conflicts: {found[0].value}"
     if mixed:
         summary += f"; {len(mixed)} packages in two versions"
     rows = [f"{v.package} {v.version}  ({v.file.name}:{v.line.number})" for v in reading.versions[:120]]

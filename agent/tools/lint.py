@@ -12,6 +12,7 @@ import yaml
 
 from ..reading.lint_arithmetic import arithmetic_lints
 from ..reading.lint_places import Lint, place_lints
+from ..reading.lint_values import value_lints
 from ..reading.settings import Setting, Settings, read_settings
 from ..reading.settings_map import settings_map
 from ..tool import clean, finding, not_applicable, tool
@@ -45,7 +46,8 @@ def lint_settings(ws: Workspace) -> ToolResult:
 def _all(ws: Workspace, reading: Settings) -> Iterator[Lint]:
     """All lints, one for each rule and text."""
     seen: set[tuple[str, str]] = set()
-    for lint in (*_conditions(reading), *_folklore(reading), *arithmetic_lints(reading), *place_lints(ws, reading)):
+    computed = (*arithmetic_lints(reading), *place_lints(ws, reading), *value_lints(ws, reading))
+    for lint in (*_conditions(reading), *_folklore(reading), *computed):
         if (lint.rule, lint.says) not in seen:
             seen.add((lint.rule, lint.says))
             yield lint
@@ -111,7 +113,9 @@ def _meets(condition: dict[str, Any], by_name: dict[str, list[Setting]]) -> list
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300 else None
+    return (
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300 else None
+    )
 
 
 def _compare(test: Any) -> Any:
@@ -144,4 +148,6 @@ def _folklore(reading: Settings) -> Iterator[Lint]:
                 continue
             if "value" in entry and not re.search(entry["value"], str(s.value)):
                 continue
-            yield Lint("folklore_setting", f"{s.key}: {entry['says']}; what works: {entry['works']}", [(s.file, s.line)])
+            yield Lint(
+                "folklore_setting", f"{s.key}: {entry['says']}; what works: {entry['works']}", [(s.file, s.line)]
+            )

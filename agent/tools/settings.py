@@ -39,7 +39,9 @@ def read_settings(
     if not name:
         evidence += list(_absences(reading))
     summary = _summary(reading, told)
-    text = "\n".join([summary, *(_row(s) for s in told if s.known)][:SHOWN] + [f"could not read: {p}" for p in reading.problems[:20]])
+    text = "\n".join(
+        [summary, *(_row(s) for s in told if s.known)][:SHOWN] + [f"could not read: {p}" for p in reading.problems[:20]]
+    )
     return finding(summary, evidence, text) if evidence else clean(summary, text=text)
 
 
@@ -85,14 +87,17 @@ def _absences(reading: Settings) -> Iterator[Evidence]:
         if owners:
             default = known.default(c.name, owners[0].framework)
             files = list(dict.fromkeys(s.file.name for s in owners))[:20]
-            yield Evidence(key=f"settings.asked.{c.name}", value=default, kind="absent", searched=files, run=owners[0].file.run)
+            yield Evidence(
+                key=f"settings.asked.{c.name}", value=default, kind="absent", searched=files, run=owners[0].file.run
+            )
 
 
 def _summary(reading: Settings, told: list[Setting]) -> str:
     asked = sum(not s.used for s in told)
     frameworks = ", ".join(sorted(reading.frameworks)) or "no framework recognised"
     bad = f"; {len(reading.problems)} could not be read fully: {reading.problems[0]}" if reading.problems else ""
-    return f"{asked} settings asked for and {len(told) - asked} printed, in {len(reading.sources)} files ({frameworks}){bad}"
+    files = len(reading.sources)
+    return f"{asked} settings asked for and {len(told) - asked} printed, in {files} files ({frameworks}){bad}"
 
 
 def _row(s: Setting) -> str:

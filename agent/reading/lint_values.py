@@ -1,0 +1,170 @@
+"""Lints of single values: their type and range, typos, templates of another family, lengths against the data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from .lint_places import Lint, lines_of, lint_at, named, whole
+from .settings import Setting, Settings
+from .settings_map import settings_map
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
+
+_STATISTIC = re.compile(
+    r"(?i)\b(tokens?|characters?|chars|length|len)\b[^\d\n]{0,60}?\b(?:about |~|≈)?(\d[\d,_]{2,9})\b|"
+    r"\b(\d[\d,_]{2,9}) (tokens|characters|chars)\b"
+)
+_TYPICAL = re.compile(
+    r"(?i)per (?:row|sample|example|record|prompt)|typical|mean|average|avg|median|max|longest|p9\d|min"
+)
+# Real keys of frameworks that look like a known one with a typo.
+_REAL = {"model_type", "data_path", "log_dir", "optimizers", "lora_config"}
+
+
+def value_lints(ws: Workspace, reading: Settings) -> Iterator[Lint]:
+    """All lints of this module."""
+    mine = [s for s in reading.all if not s.file.good]
+    yield from _types(mine)
+    yield from _typos(mine)
+    yield from _templates(mine)
+    yield from _temperatures(mine)
+    yield from _lengths(ws, mine)
+
+
+def _types(mine: list[Setting]) -> Iterator[Lint]:
+    known = settings_map().canonical
+    for s in mine:
+        if s.used or not s.known or not s.own or s.place.style in ("table", "note"):
+            continue
+        kind = known[s.name].type
+        number = s.value if isinstance(s.value, int | float) and not isinstance(s.value, bool) else None
+        if (
+            kind in ("int", "float", "seconds")
+            and isinstance(s.value, str)
+            and s.value != "auto"
+            and not re.search(r"[${}<(]", s.value)
+        ):
+            yield lint_at("wrong_type", f"{s.key} is {s.value!r}, not a number", s)
+        elif (
+            s.note == "quoted"
+            and number is not None
+            and s.place.format in ("yaml", "json")
+            and kind in ("int", "float")
+        ):
+            yield lint_at("wrong_type", f"{s.key} is a number in quotes", s)
+        elif number is not None and (low := known[s.name].low) is not None and number < low and number != -1:
+            yield lint_at("wrong_type", f"{s.key} is {s.value}, below {low:g}", s)
+        elif number is not None and (high := known[s.name].high) is not None and number > high:
+            yield lint_at("wrong_type", f"{s.key} is {s.value}, above {high:g}", s)
+
+
+@cache
+def _deletions() -> dict[str, str]:
+    """Every known spelling of eight letters or more with one letter left out."""
+    out: dict[str, str] = {}
+    for c in settings_map().canonical.values():
+        for spellings in c.spelled.values():
+            for spelling in spellings:
+                word = spelling.segments[-1]
+                if len(word) >= 8:
+                    out[word] = word
+                    for i in range(len(word)):
+                        out.setdefault(word[:i] + word[i + 1 :], word)
+    return out
+
+
+def _typos(mine: list[Setting]) -> Iterator[Lint]:
+    """Unknown keys one letter away from a known one."""
+    near = _deletions()
+    for s in mine:
+        word = s.name.rpartition(".")[2]
+        if (
+            s.known
+            or s.used
+            or len(word) < 8
+            or s.place.style in ("environment", "keyword")
+            or word in _REAL
+            or not s.framework
+        ):
+            continue
+        hits = {near.get(word)} | {near.get(word[:i] + word[i + 1 :]) for i in range(len(word))}
+        found = next(
+            (h for h in hits if h and h != word and abs(len(h) - len(word)) <= 1 and not _same_stem(h, word)), None
+        )
+        if found:
+            yield lint_at("unknown_setting", f"{s.key} is not known; {found} is", s)
+
+
+def _same_stem(a: str, b: str) -> bool:
+    """`eval_step` and `eval_steps`, `top_k1` and `top_k2` are families, not typos."""
+    return a.rstrip("s0123456789") == b.rstrip("s0123456789")
+
+
+def _templates(mine: list[Setting]) -> Iterator[Lint]:
+    """A chat template that belongs to another family of models."""
+    models = [s for s in named(mine, "model") if isinstance(s.value, str)]
+    for template in (*named(mine, "chat_template"), *named(mine, "conversation_version")):
+        written = str(template.value).lower()
+        theirs = {f for f, (_m, t) in settings_map().families.items() if re.search(t, written)}
+        for model in models[:3]:
+            ours = {f for f, (m, _t) in settings_map().families.items() if re.search(m, str(model.value).lower())}
+            if theirs and ours and not theirs & ours:
+                says = f"template {template.value} is the format of another family of models than {model.value}"
+                yield lint_at("tokenizer_template_mismatch", says, template, model)
+                return
+
+
+def _temperatures(mine: list[Setting]) -> Iterator[Lint]:
+    asked = [
+        s
+        for s in named(mine, "temperature")
+        if isinstance(s.value, int | float) and "val" not in s.key and "eval" not in s.key
+    ]
+    other = next((s for s in asked if s.value != asked[0].value and s.file == asked[0].file), None)
+    if other:
+        yield lint_at("temperature_mismatch", f"temperatures {asked[0].value} and {other.value}", asked[0], other)
+
+
+def _lengths(ws: Workspace, mine: list[Setting]) -> Iterator[Lint]:
+    """A length limit below what the notes about the data say, or below prompt and answer together."""
+    limits = [(s, n) for s in named(mine, "sequence_length") if (n := whole(s)) and n > 16]
+    if not limits:
+        return
+    limit, tokens = limits[0]
+    parts = [
+        (s, n) for name in ("max_prompt_length", "max_new_tokens") for s in named(mine, name)[:1] if (n := whole(s))
+    ]
+    if len(parts) == 2 and sum(n for _s, n in parts) > tokens:
+        says = f"prompt and answer together may take {sum(n for _s, n in parts)} tokens, the limit is {tokens}"
+        yield lint_at("max_length_shorter_than_data", says, limit, parts[0][0], parts[1][0])
+    for file in ws.files:
+        if (
+            file.good
+            or file.size > 20_000
+            or file.role in ("code", "log", "checkpoint", "config")
+            or file.path.suffix not in (".txt", ".md", "")
+        ):
+            continue
+        for line in lines_of(ws, file)[:200]:
+            said = _statistic(line.text)
+            if said and said > tokens:
+                says = f"the data is described with about {said} tokens a record, the limit is {tokens}"
+                yield Lint("max_length_shorter_than_data", says, [(limit.file, limit.line), (file, line)])
+                return
+
+
+def _statistic(text: str) -> int | None:
+    """Tokens that a line about the data names, four characters counting as one."""
+    m = _STATISTIC.search(text[:400])
+    if not m or not _TYPICAL.search(text):
+        return None
+    unit, number = (m[1] or m[4]).lower(), _digits(m[2] or m[3])
+    return number // 4 if unit.startswith("char") else number
+
+
+def _digits(text: Any) -> int:
+    return int(re.sub(r"[,_]", "", str(text)))

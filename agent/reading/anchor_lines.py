@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..workspace import Workspace
 
 FIRST, LAST = 3000, 300  # hits kept of one topic in one file, from its start and from its end
+PARSED = 3 << 10  # a quarter of what is parsed of one line
 KEEP_BYTES = 24 << 20  # of one file's hit lines; beyond that a line keeps its first 4 KiB
 WHOLE_FILE_LIMIT = 8 << 20  # files that only a whole parse can use (JSON, CSV) are looked at up to this size
 LOOKED_AT = ("log", "capture", "environment", "other")
@@ -43,7 +44,11 @@ class Hit:
 
     @property
     def text(self) -> str:
-        return self.line.text
+        """The line as parsers see it: of a very long one its start and its end."""
+        data = self.line.data
+        if len(data) > 4 * PARSED:
+            data = data[: 3 * PARSED] + b" ... " + data[-PARSED:]
+        return data.decode(errors="replace")
 
     @property
     def rank(self) -> int | None:

@@ -27,9 +27,10 @@ DEAD = re.compile(
     r"ActorDiedError.{0,80}(?:engine|rollout|vllm|sglang)",
     re.IGNORECASE,
 )
+PART = r"(?:decode|prefill|forward)"
 COMPARED = re.compile(
-    r"(?P<a>[\w.-]+) (?P<apart>decode|prefill|forward)\w*\s+vs\.?\s+(?P<b>[\w.-]+) (?P<bpart>decode|prefill|forward)\w*"
-    r"\s*[:|].{0,60}?(?P<value>\d+(?:\.\d+)?)",
+    rf"(?P<a>[\w.-]{{1,40}}) (?P<apart>{PART})\w{{0,12}}\s{{1,8}}vs\.?\s{{1,8}}"
+    rf"(?P<b>[\w.-]{{1,40}}) (?P<bpart>{PART})\w{{0,12}}\s{{0,8}}[:|].{{0,60}}?(?P<value>\d+(?:\.\d+)?)",
     re.IGNORECASE,
 )
 DIVERGED = re.compile(r"diverge[ds]?|mismatch|differs?|\bFAIL", re.IGNORECASE)

@@ -174,8 +174,9 @@ def polls(lines: Iterable[Line]) -> list[tuple[Line, list[int], list[float], lis
     """Free-form polls (`task0  100 %  262.9 / 244.6 W  all 1950 MHz`): line, percents, watts, clocks."""
     found = []
     for line in lines:
-        percents = [int(p) for p in POLL_PERCENT.findall(line.text) if int(p) <= 100]
-        watts = [float(w) for group in POLL_WATTS.findall(line.text) for w in re.findall(r"\d+(?:\.\d+)?", group)]
-        if percents and watts and "|" not in line.text:
-            found.append((line, percents, watts, [int(c) for c in POLL_CLOCK.findall(line.text)]))
+        text = line.text[:500]  # a poll is short; on long lines the list of watts would cost quadratic time
+        percents = [int(p) for p in POLL_PERCENT.findall(text) if int(p) <= 100]
+        watts = [float(w) for group in POLL_WATTS.findall(text) for w in re.findall(r"\d+(?:\.\d+)?", group)]
+        if percents and watts and "|" not in text:
+            found.append((line, percents, watts, [int(c) for c in POLL_CLOCK.findall(text)]))
     return found

@@ -71,7 +71,7 @@ def _outcome(row: dict[str, str]) -> bool | None:
 
 
 FAILED = re.compile(
-    r"traceback \(most recent|\w*Error\b: |illegal memory access|unhandled (?:cuda|system) error|segmentation fault|"
+    r"traceback \(most recent|Error: |illegal memory access|unhandled (?:cuda|system) error|segmentation fault|"
     r"collective operation timeout|NCCL WARN|nccl failure|\bhangs?\b|\bstalled\b|core dumped|FAILED\b",
     re.IGNORECASE,
 )

@@ -1,77 +1,83 @@
-"""Pieces of a file about a line: what stands before a failure, what follows the head of a dump."""
+"""Lines around given places of a file, with exact numbers, without reading all of a plain file again."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import ParseError
-from .anchor_lines import Hit, anchored
-from .files import LINE_LIMIT, Line, RunFile, open_regular
+from .files import LINE_LIMIT, Line, RunFile, blocks, open_regular
+from .inflate import packing_of, utf16
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
 
-WHOLE = 1 << 20  # files up to this size are read whole
-WINDOWS = 48  # places looked at in a larger one
 
+def lines_around(
+    ws: Workspace, file: RunFile, spans: list[tuple[int, int]], known: dict[int, int], before: int
+) -> Iterator[Line]:
+    """Lines of the spans and of `before` bytes ahead of each.
 
-def around(ws: Workspace, hit: Hit, before: int = 24 << 10, after: int = 2 << 10) -> list[Line]:
-    """The lines about a hit, itself included, within so many bytes before and after it.
-
-    A plain file is read at the place; one whose offsets count decoded bytes (packed, UTF-16) from its start.
+    Args:
+        spans: `(start, end)` byte offsets, sorted.
+        known: offset -> number of the line that starts there; holds the start of every span.
     """
-    base = max(0, hit.line.offset - before)
-    end = hit.line.offset + len(hit.line.data) + after
-    data = _at(hit.file, base, end)
-    here = hit.line.offset - base
-    if data[here : here + len(hit.line.data)] != hit.line.data:
-        data = _decoded(ws, hit.file, base, end)
-    return _cut(data, base, hit.line)
-
-
-def excerpt(ws: Workspace, file: RunFile, topic: str, after: int = 32 << 10) -> list[Line]:
-    """A small file whole; of a larger one the pieces from each hit of the topic on, without overlaps."""
-    if file.size <= WHOLE:
-        return list(ws.lines(file))
-    lines: list[Line] = []
-    for hit in [h for h in anchored(ws).of(topic, good=True) if h.file.name == file.name][:WINDOWS]:
-        if not lines or hit.line.number > lines[-1].number:
-            last = lines[-1].number if lines else 0
-            lines += [x for x in around(ws, hit, 512, after) if x.number > last]
-    return lines
-
-
-def _at(file: RunFile, base: int, end: int) -> bytes:
     try:
         with open_regular(file.path) as raw:
-            raw.seek(base)
-            return raw.read(end - base) or b""
-    except (OSError, ParseError):  # the file went away since the pass
-        return b""
+            head = raw.read(4096) or b""
+            if not packing_of(head) and not utf16(head):
+                for start, end in spans:
+                    yield from _seek(raw, start, end, known, before)
+                return
+        yield from _through(file, spans, before)
+    except ParseError as e:
+        ws.tell(file.name, str(e))
 
 
-def _decoded(ws: Workspace, file: RunFile, base: int, end: int) -> bytes:
-    at, kept = 0, bytearray()
-    for block in ws.blocks(file):
-        kept += block[max(0, base - at) : max(0, end - at)]
-        at += len(block)
-        if at >= end:
-            break
-    return bytes(kept)
-
-
-def _cut(data: bytes, base: int, at: Line) -> list[Line]:
-    parts, offset = data.split(b"\n"), base
-    if base:  # the first piece is the end of a line
-        offset += len(parts[0]) + 1
-        parts = parts[1:]
-    lines: list[Line] = []
-    for part in parts:
-        lines.append(Line(0, offset, part[:LINE_LIMIT], len(part) > LINE_LIMIT))
+def _seek(raw, start: int, end: int, known: dict[int, int], before: int) -> Iterator[Line]:
+    """One span of a plain file, numbered from the known line in it."""
+    begin = max(start - before, 0)
+    raw.seek(begin)
+    data = raw.read(end - begin + LINE_LIMIT) or b""
+    if begin:
+        cut = data.find(b"\n", 0, start - begin) + 1
+        begin, data = begin + cut, data[cut:]
+    at, number = start, known.get(start)
+    if number is None:  # a span that was shortened starts within the lines of a known one
+        offsets = sorted(known)
+        at = offsets[max(bisect_right(offsets, start) - 1, 0)]
+        number = known[at] + _between(raw, at, start)
+        at = start
+    number -= data.count(b"\n", 0, max(at - begin, 0))
+    offset = begin
+    for part in data.split(b"\n"):
+        if offset > end:
+            return
+        yield Line(number, offset, part[:LINE_LIMIT], len(part) > LINE_LIMIT)
+        number += 1
         offset += len(part) + 1
-    index = next((i for i, line in enumerate(lines) if line.offset == at.offset), None)
-    if index is None:
-        return [at]
-    if lines and not lines[-1].data:
-        lines.pop()
-    return [Line(at.number + i - index, x.offset, x.data, x.cut) for i, x in enumerate(lines)]
+
+
+def _between(raw, start: int, end: int) -> int:
+    raw.seek(start)
+    return (raw.read(max(end - start, 0)) or b"").count(b"\n")
+
+
+def _through(file: RunFile, spans: list[tuple[int, int]], before: int) -> Iterator[Line]:
+    """The same out of a packed file, which can only be read from its start."""
+    from .pieces import pieces
+
+    at = 0
+    for piece in pieces(blocks(file.path)):
+        stop = piece.offset + len(piece.data)
+        while at < len(spans) and spans[at][1] < piece.offset:
+            at += 1
+        if at >= len(spans):
+            return
+        if stop < spans[at][0] - before:
+            continue
+        number, offset = piece.lines + 1, piece.offset
+        for part in piece.data.split(b"\n")[: None if not piece.data.endswith(b"\n") else -1]:
+            yield Line(number, offset, part[:LINE_LIMIT], len(part) > LINE_LIMIT)
+            number, offset = number + 1, offset + len(part) + 1

@@ -1,0 +1,148 @@
+"""How a run and each of its logs end: died, hung, finished, still running, or simply no more lines."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from .anchors import table
+from .failures import Failures, Note
+from .files import Line, RunFile
+from .lines import segments, strip
+from .logpass import FileSummary, LogPass
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
+
+State = Literal["died", "hung", "running", "finished", "unknown"]
+FRESH = 600.0  # seconds since the last write within which a log counts as still being written
+_DEADLY = ("exit", "killed", "signal")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one log ends. `silent`: it stops in normal progress, with no error and no end."""
+
+    file: RunFile
+    state: State
+    last: Line | None
+    finished: Line | None = None
+    silent: bool = False
+
+
+@dataclass(slots=True)
+class Endings:
+    """How the run ends: its state, the line that decides it, and each log."""
+
+    state: State = "unknown"
+    files: list[Ending] = field(default_factory=list)
+    decides: tuple[RunFile, Line] | None = None
+    healthy: bool = False
+
+
+def endings(ws: Workspace, found: LogPass, wrong: Failures) -> Endings:
+    """Judge every log file (captures and lists have no end) and the run as a whole; made once."""
+    return ws.memo("endings", lambda: _judge(found, wrong))
+
+
+def _judge(found: LogPass, wrong: Failures) -> Endings:
+    result = Endings()
+    for summary in found.files.values():
+        if summary.file.role == "log" and not summary.file.good:
+            result.files.append(_ending(summary, wrong))
+    result.state = _state(result.files, wrong)
+    result.decides = _deciding(result, wrong)
+    trouble = any(not u.cascade for u in wrong.units) or any(n.kind != "error" for n in wrong.notes)
+    result.healthy = result.state == "finished" and not trouble
+    return result
+
+
+def _ending(summary: FileSummary, wrong: Failures) -> Ending:
+    file = summary.file
+    units = [u for u in wrong.units if u.file.name == file.name]
+    notes = [n for n in wrong.notes if n.file.name == file.name]
+    finished = _finished(summary, max((u.line.number for u in units), default=0))
+    last = summary.last_line
+    if finished is not None:
+        return Ending(file, "finished", last, finished)
+    if units or any(n.kind in _DEADLY for n in notes):
+        hung = all(u.cascade not in (None, "peer_lost") for u in units) and any(map(_timed_out, notes))
+        return Ending(file, "hung" if hung else "died", last)
+    if any(map(_timed_out, notes)):
+        return Ending(file, "hung", last)
+    if _fresh(file):
+        return Ending(file, "running", last)
+    progress = summary.last_progress
+    silent = not notes and progress is not None and last is not None and last.number - progress.number <= 3
+    return Ending(file, "unknown", last, None, silent)
+
+
+def _timed_out(note: Note) -> bool:
+    """A watchdog that saw a collective time out; one that saw it fail tells of a death instead."""
+    return note.value == "watchdog" and "time" in note.read.body.lower() and "exception:" not in note.read.body
+
+
+def _finished(summary: FileSummary, after: int) -> Line | None:
+    """A line near the end that says the end was reached, after the last failure."""
+    h = summary.harvest
+    end, number = len(h.tail), h.tail_line + h.tail.count(b"\n") + 1
+    for _ in range(60):
+        start = h.tail.rfind(b"\n", 0, end) + 1
+        data = h.tail[start:end]
+        if data.strip() and number > after:
+            body = strip(segments(data[-4096:])[-1][1].decode(errors="replace"), summary.labels).body
+            if _says_end(body):
+                return Line(number, h.tail_offset + start, data)
+        number, end = number - 1, start - 1
+        if end < 0:
+            break
+    return None
+
+
+def _says_end(body: str) -> bool:
+    for p in table().finished:
+        m = p.search(body)
+        if m is None:
+            continue
+        counts = m.groups()
+        if counts and counts[0] is not None and not (counts[0] == counts[1] and int(counts[0]) >= 5 and _is_training_bar(body)):
+            continue
+        return True
+    return False
+
+
+def _is_training_bar(body: str) -> bool:
+    """A full bar ends a run only where it counts training: loading and tokenizing have bars too."""
+    low = body.lower()
+    return not any(w in low for w in ("shard", "map", "token", "download", "load", "generat", "files", "fetch", "eval", "warm"))
+
+
+def _fresh(file: RunFile) -> bool:
+    try:
+        return 0 <= time.time() - file.path.stat().st_mtime < FRESH and file.size > 1 << 16
+    except OSError:
+        return False
+
+
+def _state(files: list[Ending], wrong: Failures) -> State:
+    states = {f.state for f in files}
+    if wrong.first is not None:
+        return "finished" if "finished" in states and "died" not in states else "died"
+    for state in ("hung", "died", "finished", "running"):
+        if state in states:
+            return state  # type: ignore[return-value]
+    return "unknown"
+
+
+def _deciding(result: Endings, wrong: Failures) -> tuple[RunFile, Line] | None:
+    if result.state == "died" and wrong.first is not None:
+        return wrong.first.file, wrong.first.line
+    for end in result.files:
+        if end.state == result.state:
+            line = end.finished or end.last
+            if line is not None:
+                return end.file, line
+    return None
+
+

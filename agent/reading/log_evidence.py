@@ -1,0 +1,177 @@
+"""Failures, consequences, signatures and endings as evidence that cites its lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..playbook import quantity
+from ..types import Evidence
+from .anchors import is_harmless
+from .endings import endings
+from .failures import Failures, Note, attempt_at, restarts
+from .files import Line
+from .logpass import Hit, LogPass
+from .phases import library_of, phases_of, user_frame
+from .tracebacks import Failure, Frame
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
+
+FRAMES, ERROR_LINES, WARNINGS, SIGNATURE_LINES, RANKS = 60, 20, 30, 24, 16
+MESSAGE = 400
+_NUMBER = re.compile(r"^-?\d[\d_,]*(?:\.\d+)?(?:[eE][+-]?\d+)?$")
+
+
+def typed(text: str) -> Any:
+    """A captured value: bytes for `2.00 GiB`, a number for a number, otherwise the text."""
+    amount = quantity(text)
+    if not isinstance(amount, str):
+        return amount
+    if _NUMBER.match(text):
+        plain = text.replace(",", "").replace("_", "")
+        return int(plain) if re.fullmatch(r"-?\d{1,18}", plain) else float(plain)
+    return text[:MESSAGE]
+
+
+def _cited(ws: Workspace, unit: Failure, line: Line, key: str, value: Any = True) -> Evidence:
+    return ws.cite(
+        unit.file, line, key, value, rank=unit.rank, host=unit.host, attempt=unit.attempt,
+        time=unit.stamp.text if unit.stamp else None,
+    )
+
+
+def failure_evidence(ws: Workspace, wrong: Failures) -> Iterator[Evidence]:
+    """The first failure, then each event with its message, frames, phase and library."""
+    if wrong.first is not None:
+        yield _cited(ws, wrong.first, wrong.first.line, "error.first", wrong.first.text[:MESSAGE])
+        if not wrong.first_known:
+            yield _cited(ws, wrong.first, wrong.first.line, "error.first_unknown")
+    seen_frames: set[str] = set()
+    for group in wrong.groups:
+        for unit in _told(group.lead, group.members):
+            yield from _unit_evidence(ws, unit, seen_frames)
+
+
+def _told(lead: Failure, members: list[Failure]) -> list[Failure]:
+    """One unit for each rank of an event, the earliest of it first."""
+    by_rank: dict[object, Failure] = {lead.rank: lead}
+    for m in members:
+        by_rank.setdefault(m.rank if m.rank is not None else m.file.name, m)
+    return list(by_rank.values())[:RANKS]
+
+
+def _unit_evidence(ws: Workspace, unit: Failure, seen: set[str]) -> Iterator[Evidence]:
+    if unit.cascade:
+        yield _cited(ws, unit, unit.line, "error.cascade", unit.cascade)
+    elif unit.kind == "native":
+        yield _cited(ws, unit, unit.line, "error.native_crash", unit.message[:MESSAGE])
+    elif unit.name:
+        yield _cited(ws, unit, unit.line, "error.exception", unit.name)
+    if unit.message:
+        yield _cited(ws, unit, unit.line, "error.message", unit.message[:MESSAGE])
+    for line, text in unit.details:
+        yield _cited(ws, unit, line, "error.message", text[:MESSAGE])
+    yield from _frame_evidence(ws, unit, seen)
+
+
+def _frame_evidence(ws: Workspace, unit: Failure, seen: set[str]) -> Iterator[Evidence]:
+    fresh: list[Frame] = []
+    for frame in unit.frames[-30:]:
+        if frame.text not in seen and len(seen) < FRAMES:
+            seen.add(frame.text)
+            fresh.append(frame)
+    for frame in fresh:
+        yield _cited(ws, unit, frame.line, "error.frame", frame.text[:MESSAGE])
+    if not fresh and unit.frames:
+        return  # the same stack on another rank
+    if (frame := user_frame(unit)) is not None:
+        yield _cited(ws, unit, frame.line, "error.user_frame", frame.text[:MESSAGE])
+    if (library := library_of(unit)) is not None:
+        yield _cited(ws, unit, library[1].line, "error.library", library[0])
+    if not unit.cascade:
+        for name, frame in phases_of(unit)[:4]:
+            yield _cited(ws, unit, frame.line if frame else unit.line, "error.phase", name)
+
+
+def note_evidence(ws: Workspace, wrong: Failures) -> Iterator[Evidence]:
+    """Consequences, exit codes, signals, kills, and error lines outside of tracebacks."""
+    keys = {"cascade": "error.cascade", "exit": "error.exit_code", "signal": "error.signal", "killed": "error.bare_kill"}
+    seen: dict[tuple[object, ...], int] = {}
+    plain = 0
+    for note in wrong.notes:
+        if note.kind == "error":
+            plain += 1
+            if plain <= ERROR_LINES:
+                yield _noted(ws, note, "error.line", note.value)
+            continue
+        same = (note.kind, note.value, note.rank, note.file.name)
+        seen[same] = seen.get(same, 0) + 1
+        if seen[same] <= 2 and len(seen) <= 200:
+            yield _noted(ws, note, keys[note.kind], note.value)
+
+
+def _noted(ws: Workspace, note: Note, key: str, value: Any) -> Evidence:
+    s, stamp = note.read.stripped, note.read.stamp
+    return ws.cite(
+        note.file, note.read.line, key, value, rank=note.rank, host=s.host or note.file.host,
+        time=stamp.text if stamp else None,
+    )
+
+
+def signature_evidence(ws: Workspace, found: LogPass) -> Iterator[Evidence]:
+    """Each kept hit of each signature, and its named captures."""
+    for name, hits in sorted(found.hits.items()):
+        shown: set[tuple[str, int]] = set()
+        for hit in sorted(hits, key=lambda h: (h.number, h.file.name, h.line.number)):
+            where = (hit.file.name, hit.line.number)
+            if is_harmless(hit.body) and not hit.captures and len(hits) > 1:
+                continue
+            if where not in shown and len(shown) < SIGNATURE_LINES:
+                shown.add(where)
+                value: Any = {k: typed(v) for k, v in hit.captures.items()} or True
+                yield _hit(ws, found, hit, name, value)
+            if where in shown:
+                for k, v in hit.captures.items():
+                    yield _hit(ws, found, hit, f"{name}.{k}", typed(v))
+
+
+def _hit(ws: Workspace, found: LogPass, hit: Hit, key: str, value: Any) -> Evidence:
+    attempt = hit.file.attempt if hit.file.attempt is not None else attempt_at(found.files[hit.file.name], hit.line.number)
+    return ws.cite(hit.file, hit.line, key, value, rank=hit.rank, host=hit.host, time=hit.time, attempt=attempt)
+
+
+def warning_evidence(ws: Workspace, found: LogPass) -> Iterator[Evidence]:
+    """Distinct warnings, the first line of each."""
+    count = 0
+    for summary in found.files.values():
+        for slot in summary.harvest.warnings.values():
+            if count >= WARNINGS:
+                return
+            count += 1
+            first = slot.first[0]
+            line = Line(first.number, first.offset, first.data, first.cut)
+            rank = first.stripped.rank if first.stripped.rank is not None else summary.file.rank
+            yield ws.cite(summary.file, line, "log.warning", first.stripped.body.strip()[:300], rank=rank)
+
+
+def ending_evidence(ws: Workspace, found: LogPass, wrong: Failures) -> Iterator[Evidence]:
+    """How each log ends, whether the run reached its end, and where it was restarted."""
+    ends = endings(ws, found, wrong)
+    for end in ends.files:
+        if end.last is not None:
+            yield ws.cite(end.file, end.last, "run.last_line", end.state)
+        if end.finished is not None:
+            yield ws.cite(end.file, end.finished, "run.finished")
+        if end.silent and end.last is not None:
+            yield ws.cite(end.file, end.last, "run.silent_end", end.file.name)
+    for summary in found.files.values():
+        for line, attempt in restarts(summary):
+            yield ws.cite(summary.file, line, "run.restarted", attempt, attempt=attempt)
+    decides = ends.decides
+    if decides is not None:
+        file, line = decides
+        yield ws.cite(file, line, "run.state", ends.state)
+        if ends.healthy:
+            yield ws.cite(file, line, "run.healthy_end")

@@ -18,7 +18,17 @@ STATES_OF_INTEREST = {"COMPLETED"}  # told once, as a sign of health
 MEASURES = {"nofile_limit", "memlock_limit", "shm_bytes", "memory_total_bytes", "memory_available_bytes"}
 
 
-@tool(emits=("host.*",), recall=True)
+@tool(
+    emits=(
+        "host.oom_kill", "host.cgroup_oom", "host.disk_full", "host.quota", "host.inodes_full", "host.shm_bytes",
+        "host.nofile_limit", "host.memlock_limit", "host.too_many_files", "host.process_limit",
+        "host.memory_total_bytes", "host.memory_available_bytes", "host.slurm_state", "host.slurm_exit",
+        "host.node_failure", "host.preempted", "host.time_limit", "host.evicted", "host.ib_down",
+        "host.ib_counters", "host.hung_task", "host.mce", "host.pcie_error", "host.fs_error", "host.clock",
+        "host.reboot", "host.service_restart", "host.port_in_use",
+    ),
+    recall=True,
+)  # fmt: skip
 def host(ws: Workspace) -> ToolResult:
     """Read recorded host facts: kernel log, df, free, ulimit, sacct and Slurm lines, InfiniBand state, journal.
 

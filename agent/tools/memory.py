@@ -48,7 +48,17 @@ class Failure:
     ranks_near: set[int] = field(default_factory=set)
 
 
-@tool(emits=("memory.*",), recall=True)
+@tool(
+    emits=(
+        "memory.oom", "memory.asked_bytes", "memory.capacity_bytes", "memory.free_bytes", "memory.allocated_bytes",
+        "memory.reserved_bytes", "memory.reserved_unallocated_bytes", "memory.in_use_bytes",
+        "memory.other_process_bytes", "memory.other_process", "memory.small_request_nearly_full", "memory.phase",
+        "memory.frame", "memory.oom_step", "memory.at_first_step", "memory.after_many_steps", "memory.oom_ranks",
+        "memory.one_rank_only", "memory.host_percent", "memory.host_low_gpu", "memory.killed", "memory.shm",
+        "memory.cgroup",
+    ),
+    recall=True,
+)  # fmt: skip
 def oom_report(ws: Workspace) -> ToolResult:
     """Say what ran out of memory, where and when.
 

@@ -95,7 +95,17 @@ class Seen:
         return self.told[same] <= limit
 
 
-@tool(emits=("nccl.*",), recall=True)
+@tool(
+    emits=(
+        "nccl.warn", "nccl.result", "nccl.last_error", "nccl.connection", "nccl.store_connection",
+        "nccl.connection_peer", "nccl.init_complete", "nccl.init_incomplete", "nccl.net", "nccl.ib_missing",
+        "nccl.socket_between_nodes", "nccl.interface", "nccl.env", "nccl.p2p", "nccl.p2p_disabled",
+        "nccl.nvls_failure", "nccl.ib_error", "nccl.mtu_mismatch", "nccl.version_mismatch", "nccl.cuda_failure",
+        "nccl.shm_failure", "nccl.duplicate_gpu", "nccl.mismatched_collective", "nccl.straggler", "nccl.harmless",
+        "nccl.test_passed", "nccl.test_failed", "nccl.test_out_of_bounds", "nccl.test_bandwidth",
+    ),
+    recall=True,
+)  # fmt: skip
 def nccl_log(ws: Workspace) -> ToolResult:
     """Read NCCL's log lines and errors, nccl-tests reports, and trials with different NCCL versions.
 

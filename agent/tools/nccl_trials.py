@@ -22,6 +22,7 @@ SMALL = 4 << 20  # logs compared line by line between trials
         "nccl.version_comparison",
         "nccl.trial_failed_at",
         "nccl.trial_passed",
+        "nccl.fault_free_sizes",
     ),
     recall=True,
 )
@@ -104,3 +105,4 @@ def _logs_side_by_side(ws: Workspace, by_file: dict[str, tuple[RunFile, dict[str
         yield ws.cite(good, better_line, "nccl.version_comparison", {"version": better, "ok": True})
         if parted.passed:
             yield ws.cite(good, parted.passed, "nccl.trial_passed", parted.passed.text.strip()[:200])
+            yield ws.cite(good, parted.passed, "nccl.fault_free_sizes", better)

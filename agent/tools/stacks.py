@@ -32,7 +32,13 @@ class Place:
         return self.stack.rank if self.stack.rank is not None else self.file.rank
 
 
-@tool(emits=("stack.*",), recall=True)
+@tool(
+    emits=(
+        "stack.where", "stack.frame", "stack.native_frame", "stack.library", "stack.workers_stuck",
+        "stack.rank_odd_one_out",
+    ),
+    recall=True,
+)  # fmt: skip
 def stacks(ws: Workspace) -> ToolResult:
     """Read recorded stack dumps (py-spy, faulthandler, gdb, lldb, crash handlers).
 

@@ -26,7 +26,17 @@ class Report:
     progress: nl.Progress | None = None
 
 
-@tool(emits=("watchdog.*",), recall=True)
+@tool(
+    emits=(
+        "watchdog.timeout", "watchdog.seq", "watchdog.timeout_ms", "watchdog.ran_ms", "watchdog.barrier",
+        "watchdog.first_collective", "watchdog.progress", "watchdog.behind_rank", "watchdog.ranks_reporting",
+        "watchdog.ranks_silent", "watchdog.one_silent", "watchdog.seq_differs", "watchdog.op_differs",
+        "watchdog.size_differs", "watchdog.shape_differs", "watchdog.dtype_differs", "watchdog.mismatch",
+        "watchdog.async_error", "watchdog.remote_closed", "watchdog.connection_reset", "watchdog.peer_last_line",
+        "watchdog.gloo_timeout", "watchdog.clients_missing", "watchdog.heartbeat",
+    ),
+    recall=True,
+)  # fmt: skip
 def watchdog(ws: Workspace) -> ToolResult:
     """Read the reports of PyTorch's collective watchdog and of its debug modes over all ranks.
 

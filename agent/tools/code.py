@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
 
 from ..errors import ToolError
+from ..reading.failures import failures
 from ..reading.files import Line, RunFile
 from ..reading.hazards.project import Code, Project, hazards, notebook
 from ..tool import clean, finding, not_applicable, tool
@@ -45,6 +47,7 @@ def find_hazards(ws: Workspace) -> ToolResult:
         if shown[code.file.name, hazard.name] <= EACH:
             line = code.lines[hazard.line - 1]
             evidence.append(ws.cite(code.file, line, f"code.{hazard.name}", hazard.value))
+    evidence += _failing(ws, project)
     unparsed = sum(c.syntax.unparsed for c in project.codes)
     read = f"{len(project.codes)} code files read" + (f", {left} left out" if left else "")
     read += f", {unparsed} lines not understood" if unparsed else ""
@@ -53,6 +56,21 @@ def find_hazards(ws: Workspace) -> ToolResult:
     kinds = sorted({e.key.removeprefix("code.") for e in evidence})
     text = "\n".join(f"{e.file}:{e.line} {e.key} {e.value}: {e.text.strip()}" for e in evidence)
     return finding(f"{read}: {', '.join(kinds)}", evidence, text)
+
+
+def _failing(ws: Workspace, project: Project) -> Iterator[Evidence]:
+    """Lines of the code at hand that a traceback of the logs names, where both still agree."""
+    seen: set[tuple[str, int]] = set()
+    for unit in failures(ws).units[:50]:
+        for frame in unit.frames:
+            for code in project.codes:
+                same = code.file.name.rsplit("/", 1)[-1] == frame.path.replace("\\", "/").rsplit("/", 1)[-1]
+                if not same or not frame.code or not 1 <= frame.number <= len(code.lines):
+                    continue
+                line = code.lines[frame.number - 1]
+                if line.text.strip().startswith(frame.code.strip()[:60]) and (code.file.name, frame.number) not in seen:
+                    seen.add((code.file.name, frame.number))
+                    yield ws.cite(code.file, line, "code.failing_line", frame.function)
 
 
 @tool(emits=("code.line",))

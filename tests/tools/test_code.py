@@ -55,6 +55,45 @@ HAZARDS = [
         loop("loss = loss / accumulation_steps", "if (i + 1) % accumulation_steps == 0: optimizer.step(); optimizer.zero_grad()"),
     ),
     (
+        "scheduler_misplaced",
+        "for b in l:\n    loss.backward()\n    if is_accumulation_step:\n        pass\n    else:\n        opt.step()\n        opt.zero_grad()\n"
+        "    lr_scheduler.step()\n",
+        "for b in l:\n    loss.backward()\n    opt.step()\n    opt.zero_grad()\n    lr_scheduler.step()\n",
+    ),
+    (
+        "zero_grad_in_accumulation",
+        "with accelerator.accumulate(m):\n    optimizer.zero_grad()\n    accelerator.backward(loss)\n    optimizer.step()\n",
+        "with accelerator.accumulate(m):\n    accelerator.backward(loss)\n    optimizer.step()\n    optimizer.zero_grad()\n",
+    ),
+    (
+        "zero_grad_in_accumulation",
+        loop(before="optimizer.zero_grad()", after="if i % accum_steps == 0: optimizer.step()"),
+        loop(after="if i % accum_steps == 0: optimizer.step(); optimizer.zero_grad()"),
+    ),
+    (
+        "backward_in_gate",
+        "for i, b in enumerate(l):\n    loss = f(b) / accum\n    if i % accum == 0:\n        loss.backward()\n        optimizer.step()\n",
+        loop("loss = loss / accum", "if i % accum == 0: optimizer.step(); optimizer.zero_grad()"),
+    ),
+    (
+        "accumulation_not_entered",
+        "accelerator = Accelerator(gradient_accumulation_steps=4)\n" + loop(),
+        "accelerator = Accelerator(gradient_accumulation_steps=4)\nfor b in l:\n    with accelerator.accumulate(m):\n        loss.backward()\n        optimizer.step()\n",
+    ),
+    ("missing_optimizer_step", loop(after="lr_scheduler.step(); optimizer.zero_grad()"), loop()),
+    ("ratio_of_itself", "r = torch.exp(logps - logps.detach())\n", "r = torch.exp(logps - old_logps.detach())\n"),
+    ("cycle_keeps_batches", "for b in itertools.cycle(train_loader):\n    pass\n", "for c in itertools.cycle(colors):\n    pass\n"),
+    (
+        "unbounded_cache",
+        "class D:\n    @lru_cache(maxsize=None)\n    def __getitem__(self, i):\n        return f(i)\n",
+        "class D:\n    @lru_cache(maxsize=64)\n    def __getitem__(self, i):\n        return f(i)\n",
+    ),
+    (
+        "collective_under_rank",
+        "model = DDP(model)\nif rank == 0:\n    evaluate(model, loader)\n",
+        "model = DDP(model)\nif rank == 0:\n    evaluate(model.module, loader)\n",
+    ),
+    (
         "clip_before_unscale",
         "scaler.scale(loss).backward()\nclip_grad_norm_(p, 1.0)\nscaler.step(optimizer)\nscaler.update()\n",
         "scaler.scale(loss).backward()\nscaler.unscale_(optimizer)\nclip_grad_norm_(p, 1.0)\nscaler.step(optimizer)\n",
@@ -281,3 +320,9 @@ def test_reading_around_a_line(tmp_path) -> None:
     result = read_source(ws, file="/home/someone/job/src/model.py", start=10, lines=3)
     assert "x11 = 11" in result.text
     assert result.more == {"tool": "read_source", "file": "src/model.py", "start": 13}
+
+
+def test_the_line_a_traceback_names(tmp_path) -> None:
+    log = 'Traceback (most recent call last):\n  File "/job/train.py", line 2, in main\n    boom(x)\nValueError: no\n'
+    keys = found(tmp_path, "x = 1\nboom(x)\n", train__log=log)
+    assert keys == {"failing_line": [2]}

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from ..syntax import Function, Loop, Syntax, constant, dotted, last, names, receiver, walk
 from .project import Code, Hazard, Project, detects
 
-_OPTIMIZER = re.compile(r"opt(im|imizer)?(_?\w{1,3})?$|^optimizer|optim\b", re.IGNORECASE)
-_SCHEDULER = re.compile(r"sched", re.IGNORECASE)
-_ACCUMULATION = re.compile(r"accum|grad_acc|iters_to_acc", re.IGNORECASE)
+OPTIMIZER = re.compile(r"opt(im|imizer)?(_?\w{1,3})?$|^optimizer|optim\b", re.IGNORECASE)
+SCHEDULER = re.compile(r"sched", re.IGNORECASE)
+_ACCUMULATION = re.compile(
+    r"accum|grad_acc|iters_to_acc|sync_grad|is_optim\w*_step|do_(optim|update|step)", re.IGNORECASE
+)
 _SYNCS = frozenset({"item", "cpu", "numpy", "tolist", "synchronize", "empty_cache"})
 _DETACHED = frozenset({"item", "detach", "tolist", "float", "cpu", "numpy", "data", "reduce_mean", "no_grad"})
 
@@ -31,6 +33,18 @@ def steps_of(node: ast.AST, pattern: re.Pattern[str]) -> list[ast.Call]:
         n for n in walk(node)
         if isinstance(n, ast.Call) and last(n.func) == "step" and pattern.search(last(receiver(n)))
     ]  # fmt: skip
+
+
+def gate_of(s: Syntax, node: ast.AST, loop: Loop) -> ast.If | None:
+    """The condition under which a node runs only in every so many turns of the loop, by its test or its name."""
+    for n in s.above(node):
+        if n is loop:
+            return None
+        if isinstance(n, ast.If) and (
+            any(isinstance(m, ast.Mod) for m in walk(n.test)) or _ACCUMULATION.search(" ".join(names(n.test)))
+        ):
+            return n
+    return None
 
 
 @detects("item_in_loop", "print_in_loop", "device_transfer_in_loop")
@@ -70,8 +84,8 @@ def kept(code: Code, project: Project) -> Iterator[Hazard]:
         if any(k.arg == "retain_graph" and constant(k.value) is True for k in call.keywords) and s.loop_of(call):
             yield Hazard("retain_graph", call.lineno)
     for loop in training_loops(s):
-        differentiated = {dotted(receiver(c)).split(".")[-1] for c in _calls(loop, "backward")}
-        differentiated |= {last(c.args[0]) for c in _calls(loop, "backward", "manual_backward") if c.args}
+        differentiated = {dotted(receiver(c)).split(".")[-1] for c in calls_in(loop, "backward")}
+        differentiated |= {last(c.args[0]) for c in calls_in(loop, "backward", "manual_backward") if c.args}
         fresh = {t for n in walk(loop) if isinstance(n, ast.Assign) for t in map(last, n.targets) if t}
         for name, value, line, listed in _additions(loop):
             if name in fresh or name in differentiated or _DETACHED & names(value):
@@ -82,7 +96,7 @@ def kept(code: Code, project: Project) -> Iterator[Hazard]:
                     yield Hazard("no_detach_for_log", line, name)
 
 
-def _calls(node: ast.AST, *wanted: str) -> list[ast.Call]:
+def calls_in(node: ast.AST, *wanted: str) -> list[ast.Call]:
     return [n for n in walk(node) if isinstance(n, ast.Call) and last(n.func) in wanted]
 
 
@@ -108,7 +122,7 @@ def stepping(code: Code, project: Project) -> Iterator[Hazard]:
     s = code.syntax
     cleared = project.mentions("zero_grad", ".grad = None", "accelerator.accumulate", "deepspeed.initialize")
     for loop in training_loops(s):
-        optimizers, schedulers = steps_of(loop, _OPTIMIZER), steps_of(loop, _SCHEDULER)
+        optimizers, schedulers = steps_of(loop, OPTIMIZER), steps_of(loop, SCHEDULER)
         if optimizers and not cleared:
             yield Hazard("missing_zero_grad", optimizers[0].lineno)
         if not optimizers or code.mentions("accelerator.accumulate"):
@@ -119,40 +133,11 @@ def stepping(code: Code, project: Project) -> Iterator[Hazard]:
             ):
                 continue
             before = step.lineno < min(o.lineno for o in optimizers)
-            oftener = _accumulating(s, optimizers[0], loop) and not _accumulating(s, step, loop)
+            oftener = gate_of(s, optimizers[0], loop) is not None and gate_of(s, step, loop) is None
             if before or oftener:
                 yield Hazard(
                     "scheduler_misplaced", step.lineno, "before the optimizer" if before else "every micro-step"
                 )
-
-
-def _accumulating(s: Syntax, node: ast.AST, loop: Loop) -> bool:
-    """Whether a node runs only every so many turns (`if step % n == 0`)."""
-    for n in s.above(node):
-        if n is loop:
-            return False
-        if isinstance(n, ast.If) and any(isinstance(m, ast.Mod) for m in walk(n.test)):
-            return True
-    return False
-
-
-@detects("unscaled_accumulation")
-def accumulation(code: Code, project: Project) -> Iterator[Hazard]:
-    """Micro-batch losses are summed over the accumulation steps and never divided by their number."""
-    s = code.syntax
-    if code.mentions("accelerator.accumulate", "deepspeed.initialize", "accelerator.backward"):
-        return
-    for loop in training_loops(s):
-        gates = [
-            n for n in walk(loop)
-            if isinstance(n, ast.If) and steps_of(n, _OPTIMIZER) and any(isinstance(m, ast.Mod) for m in walk(n.test))
-        ]  # fmt: skip
-        if not gates or not _ACCUMULATION.search(" ".join(names(gates[0].test))):
-            continue
-        divisions = [n for n in walk(loop) if isinstance(n, ast.BinOp | ast.AugAssign) and isinstance(n.op, ast.Div)]
-        if not divisions:
-            for call in _calls(loop, "backward")[:1]:
-                yield Hazard("unscaled_accumulation", call.lineno)
 
 
 @detects("clip_before_unscale", "step_without_scaler", "half_weights_trained")
@@ -163,12 +148,12 @@ def half_precision(code: Code, project: Project) -> Iterator[Hazard]:
     stepped = [c for c in s.calls_of("step") if "scaler" in last(receiver(c)).lower()]
     for step in stepped:
         scope = s.scope_of(step)
-        unscaled = _calls(scope, "unscale_", "unscale_gradients")
-        for clip in _calls(scope, "clip_grad_norm_", "clip_grad_value_"):
+        unscaled = calls_in(scope, "unscale_", "unscale_gradients")
+        for clip in calls_in(scope, "clip_grad_norm_", "clip_grad_value_"):
             if clip.lineno < step.lineno and not any(u.lineno < clip.lineno for u in unscaled):
                 yield Hazard("clip_before_unscale", clip.lineno)
     if scaled and not stepped:
-        for step in steps_of(s.scope_of(scaled[0]), _OPTIMIZER)[:1]:
+        for step in steps_of(s.scope_of(scaled[0]), OPTIMIZER)[:1]:
             yield Hazard("step_without_scaler", step.lineno)
     if training_loops(s) and not scaled and not code.mentions("GradScaler", "deepspeed", "loss_scale"):
         for call in s.calls_of("half"):
@@ -181,7 +166,9 @@ def evaluation(code: Code, project: Project) -> Iterator[Hazard]:
     """Evaluation that builds graphs or leaves dropout on, and training that goes on in evaluation mode."""
     s = code.syntax
     for function in s.functions:
-        if not re.match(r"_?(eval|valid|test_(?!_)|predict|inference)", function.name) or _calls(function, "backward"):
+        if not re.match(r"_?(eval|valid|test_(?!_)|predict|inference)", function.name) or calls_in(
+            function, "backward"
+        ):
             continue
         loops = [n for n in walk(function) if isinstance(n, ast.For) and _runs_model(n)]
         if not loops:

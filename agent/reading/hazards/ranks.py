@@ -65,11 +65,33 @@ def lonely(code: Code, project: Project) -> Iterator[Hazard]:
         for call in inside:
             if last(call.func) not in otherwise and not _paired(s, n, last(call.func)):
                 yield Hazard("collective_under_rank", call.lineno, last(call.func))
+        if kind == "one":
+            yield from _wrapped_forward(code, n)
         function = s.function_of(n)
         if function is not None and n.body and isinstance(n.body[-1], ast.Return) and not n.orelse:
             for call in walk(function, False):
                 if isinstance(call, ast.Call) and _collective(call, code) and call.lineno > n.lineno + len(n.body):
                     yield Hazard("collective_under_rank", call.lineno, last(call.func))
+
+
+def _wrapped_forward(code: Code, condition: ast.If) -> Iterator[Hazard]:
+    """A wrapped model runs on one rank only: its forward pass is a collective."""
+    wrapped = {
+        last(n.targets[0])
+        for n in code.syntax.every(ast.Assign)
+        if isinstance(n.value, ast.Call)
+        and last(n.value.func) in ("DDP", "DistributedDataParallel", "FSDP", "FullyShardedDataParallel", "fully_shard")
+    }
+    for part in condition.body:
+        for call in walk(part, False):
+            if not isinstance(call, ast.Call) or not wrapped:
+                continue
+            runs = last(call.func) in wrapped and not isinstance(call.func, ast.Call)
+            given = re.match(r"_?(eval|valid|test|sample|generate)", last(call.func)) and any(
+                isinstance(a, ast.Name) and a.id in wrapped for a in call.args
+            )
+            if runs or given:
+                yield Hazard("collective_under_rank", call.lineno, "forward of a wrapped model")
 
 
 def _rank_test(test: ast.expr) -> str:

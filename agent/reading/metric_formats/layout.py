@@ -70,6 +70,8 @@ def learn(line: bytes, reading: Reading) -> Layout | None:
     """The layout of a line that was read, or None when its numbers cannot be taken by column."""
     if not reading.values or b"\r" in line or b"\x1b" in line or reading.total is not None:
         return None
+    if reading.step is not None and reading.epoch is not None:
+        return None  # steps may count anew in each epoch, which only the line reader follows
     values = []
     for meant, raw, _, start, end in reading.values:
         field = _field(line, start, end)

@@ -14,16 +14,13 @@ import numpy as np
 from ..files import open_regular, raw_blocks
 from ..series import Track
 from .layout import Layout, learn
-from .text import Reading, read_line
+from .recipes import Wordings
+from .text import Reading, may_measure
 
-_STEMS = (
-    b"loss", b"lr", b"learning", b"grad", b"gnorm", b"norm", b"reward", b"acc", b"ppl", b"perplex", b"kl", b"entropy",
-    b"throughput", b"tok", b"tps", b"samples", b"scale", b"logprob", b"it/s", b"/it", b"mem", b"iter", b"step",
-    b"score", b"time", b"expert", b"epoch",
-)  # fmt: skip
 _PART = 64 << 20  # bytes of a file that are worth a thread of their own
 _MIN_ROWS = 24  # rows of one length worth learning a layout for
 _MAX_LAYOUTS = 512
+_MAX_FAILURES = 64  # lines without columns after which no more are tried
 _LINE_LIMIT = 1 << 14
 _GULP = 4 << 20  # bytes taken at once: numpy passes over small blocks cost more in calls than in work
 _CARRIED = 4096  # bytes of an unfinished line carried to the next block at most
@@ -41,6 +38,7 @@ class LineReader:
         self._rest = b""
         self._layouts: dict[int, list[Layout]] = {}
         self._learned = self._failures = 0
+        self._wordings = Wordings()
         self._base = self._last = self._total = 0.0
         self._epoch: float | None = None
 
@@ -113,31 +111,30 @@ class LineReader:
         return len(rows)
 
     def _slow(self, body: bytes, array: np.ndarray, starts: np.ndarray, lengths: np.ndarray, done: np.ndarray) -> None:
-        lowered = body.lower()
-        if not any(stem in lowered for stem in _STEMS):
+        if not may_measure(body):
             return
         open_lengths = Counter(lengths[~done].tolist())
         for i in np.flatnonzero(~done).tolist():
             if done[i]:
                 continue
             start, length = int(starts[i]), int(lengths[i])
-            if length < 6 or not any(s in lowered[start : start + min(length, 2048)] for s in _STEMS):
+            if length < 6:
                 continue
-            line = body[start : start + min(length, _LINE_LIMIT)]
-            for piece in line.rstrip(b"\r").split(b"\r"):
-                reading = read_line(piece)
+            line = body[start : start + min(length, _LINE_LIMIT)].rstrip(b"\r")
+            for piece in line.split(b"\r") if b"\r" in line else (line,):
+                reading, new = self._wordings.read(piece)
                 if reading is not None:
                     self._record(reading, self.lines + i + 1, self._offset + start)
-            if open_lengths[length] >= _MIN_ROWS and self._learned < _MAX_LAYOUTS and self._failures < 64:
-                self._learn(body[start : start + length], i, array, starts, lengths, done, open_lengths)
+                    if new and open_lengths[length] >= _MIN_ROWS and self._failures < _MAX_FAILURES:
+                        self._learn(line, reading, i, array, starts, lengths, done, open_lengths)
 
     def _learn(
-        self, line: bytes, i: int, array: np.ndarray, starts: np.ndarray, lengths: np.ndarray, done: np.ndarray,
-        open_lengths: Counter[int],
+        self, line: bytes, reading: Reading, i: int, array: np.ndarray, starts: np.ndarray, lengths: np.ndarray,
+        done: np.ndarray, open_lengths: Counter[int],
     ) -> None:  # fmt: skip
-        reading = read_line(line)
-        layout = learn(line, reading) if reading else None
+        layout = learn(line, reading) if len(self._layouts) < _MAX_LAYOUTS else None
         if layout is None:
+            self._failures += 1
             return
         done[i] = True  # this one was recorded already
         taken = self._apply(layout, array, starts, lengths, done, len(line))

@@ -35,12 +35,28 @@ _SKIP = (b"Namespace(", b"TrainingArguments(", b"Arguments(", b"Config(", b" --"
 _WORDLIKE = ("nan", "inf")
 
 
+# One of these stands in every line that is read as metrics (they name a step, or something kept without one).
+_STEMS = (
+    b"loss", b"step", b"iter", b"epoch", b"it/s", b"/it", b"grad", b"norm", b"scale", b"kl", b"logprob", b"length",
+    b"nll", b"ppl", b"perplex", b"std", b"expert", b"lr", b"prob", b"router", b"entropy", b"reward", b"trunc", b"clip",
+    b"_len",
+)  # fmt: skip
+
+
+def may_measure(text: bytes) -> bool:
+    """Whether a line or a block of lines can hold metrics at all; cheap, and wrong only by saying yes."""
+    low = text.lower()
+    return any(stem in low for stem in _STEMS)
+
+
 @dataclass(slots=True)
 class Reading:
     """What one line (or one redraw of a progress bar) says. `values`: (meaning, raw label, value, start, end)."""
 
     step: float | None = None
     step_span: tuple[int, int] | None = None
+    epoch_span: tuple[int, int] | None = None
+    start: int = 0  # where the prefix that names a rank ends
     epoch: float | None = None
     total: float | None = None
     rank: int | None = None
@@ -88,7 +104,7 @@ def read_line(line: bytes) -> Reading | None:
     start = 0
     if rank:
         reading.rank = int(next(g for g in rank.groups() if g is not None))
-        start = rank.end() if rank.start() == 0 else 0
+        start = reading.start = rank.end() if rank.start() == 0 else 0
     seen: set[str] = set()
     unread = vocabulary().unread
     apart: list[bool] = []
@@ -110,7 +126,8 @@ def read_line(line: bytes) -> Reading | None:
             if reading.step is None and value.is_integer():
                 reading.step, reading.step_span = value, m.span()
         elif found.metric == "epoch":
-            reading.epoch = value if reading.epoch is None else reading.epoch
+            if reading.epoch is None:
+                reading.epoch, reading.epoch_span = value, m.span()
         elif found.metric not in seen and found.metric not in unread:
             if unit:
                 factor = unit_factor(found.metric, unit[1].decode())

@@ -31,15 +31,24 @@ def documents_folder() -> Path:
     return Path(platformdirs.user_data_dir("traindoctor")) / "documents"
 
 
+def _own_folders() -> tuple[Path, ...]:
+    return tuple(Path(p) for p in os.environ.get("DOCTOR_KNOWLEDGE", "").split(os.pathsep) if p)
+
+
 @dataclass(frozen=True)
 class Sources:
-    """The folders an index is made of; a missing folder is an empty one."""
+    """The folders an index is made of; a missing folder is an empty one.
+
+    `own` are a team's playbooks (`DOCTOR_KNOWLEDGE`); one of them replaces a built-in one of the same slug.
+    """
 
     playbooks: Path = KNOWLEDGE
     documents: Path = field(default_factory=documents_folder)
+    own: tuple[Path, ...] = field(default_factory=_own_folders)
 
     def files(self) -> list[tuple[str, Path]]:
         """`("playbook" | "document", path)` of every file, in a stable order."""
-        playbooks = [("playbook", p) for p in sorted(self.playbooks.glob("*/*.md"))]
+        by_slug = {p.parts[-2:]: p for folder in (self.playbooks, *self.own) for p in folder.glob("*/*.md")}
+        playbooks = [("playbook", by_slug[slug]) for slug in sorted(by_slug)]
         documents = [("document", p) for p in sorted(self.documents.glob("*")) if not p.name.startswith(".")]
         return playbooks + [(kind, p) for kind, p in documents if p.is_file()]

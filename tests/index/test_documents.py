@@ -76,3 +76,12 @@ def test_utf16_and_invalid_bytes(tmp_path) -> None:
     assert lexical(
         "machine broken", cache_dir=tmp_path / "c", sources=Sources(tmp_path / "none", tmp_path / "state")
     )
+
+
+def test_a_teams_playbook_replaces_a_built_in_one(tmp_path, monkeypatch) -> None:
+    for folder, word in (("built", "walrus"), ("own", "pelican")):
+        _file(tmp_path / folder / "loss", "x.md", f"---\ncause: loss.x\ntitle: A {word} title\n---\nBody.".encode())
+    monkeypatch.setenv("DOCTOR_KNOWLEDGE", str(tmp_path / "own"))
+    sources, cache = Sources(tmp_path / "built", tmp_path / "none"), tmp_path / "cache"
+    assert lexical("pelican", cache_dir=cache, sources=sources)[0].document == "loss/x"
+    assert lexical("walrus", cache_dir=cache, sources=sources) == []

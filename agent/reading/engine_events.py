@@ -11,7 +11,7 @@ from .anchor_lines import Hit
 _CALLS: tuple[tuple[str, str], ...] = (
     ("reset", r"reset(?:ting)?[_ ]prefix[_ ]cache|flush(?:ed|ing)?[_ ]cache"),
     ("wake", r"POST /?\S*wake_?up|resume_memory_occupation|\bwake_up\(|waking up|woke up"),
-    ("sleep", r"POST /?\S*/sleep\b|release_memory_occupation|sleep freed|entering sleep"),
+    ("sleep", r"POST /?\S*/sleep\b|release_memory_occupation|sleep (?:mode )?freed|entering sleep"),
     ("update", r"POST /?\S*/(?:start_weight_update|update_weights\w*|update_named_param|load_weights|weight_update)"),
     ("update", r"\bupdate_weights(?:_from_\w+)?\("),
     ("generate", r"POST /?\S*(?:/completions|/generate|/chat)\b"),

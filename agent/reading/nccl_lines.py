@@ -23,10 +23,10 @@ VERSION = re.compile(
 TIMEOUT = re.compile(r"caught collective operation timeout", re.IGNORECASE)
 WORK = re.compile(r"WorkNCCL\((?:[^)]{0,300}?Timeout\(ms\)=\d+|[^)]{0,300})\)")
 WORK_FIELD = re.compile(r"(SeqNum|OpType|NumelIn|NumelOut|TensorShape|Timeout\(ms\))=(\[[^\]]*\]|[^,\s)]+)")
-RAN = re.compile(r"ran for (\d+) milliseconds")
+RAN = re.compile(r"ran for (\d+) ?m(?:illi)?s")
 GROUP_RANK = re.compile(r"\[(?:PG (?:ID )?(?P<group>[^\]\[]{1,120}?) )?Rank (?P<rank>\d{1,6})\]")
 PROGRESS = re.compile(
-    r"(?:timeout at nccl work: (?P<old>\d+)|work sequence id: (?P<new>\d+)|dump signal).{0,400}?"
+    r"(?:(?:at (?:nccl )?work|work sequence id): (?P<at>\d+)\b.{0,120}?)?"
     r"last enqueued (?:nccl )?work: (?P<enqueued>-?\d+).{0,200}?last completed (?:nccl )?work: (?P<completed>-?\d+)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -130,7 +130,7 @@ def progress_of(text: str) -> Progress | None:
     return Progress(
         rank=int(who["rank"]) if who else None,
         group=(who["group"] or "") if who else "",
-        timed_out=_int(m["old"] or m["new"]),
+        timed_out=_int(m["at"]),
         enqueued=int(m["enqueued"]),
         completed=int(m["completed"]),
     )

@@ -102,6 +102,7 @@ NOTEBOOK_FRAME = re.compile(r"^(\S{0,300}?(?:\.py|>)) in (\w+)\(")
 ARROW = re.compile(r"^\s*-{1,8}>\s*\d+\s")
 LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen|<string>")
 PREFIX = re.compile(r"^\s*(?:\[[^\]]{1,24}\]:?|\([^)]{1,60}\)|\d{1,5}:)(?=\s)")
+ENDED = re.compile(r"[\w.]{1,120}(?:Error|Exception|Exit|Interrupt)\b(?::|$)")
 START = re.compile(r"Traceback \(most recent call last\)|^-{20,}$")
 
 
@@ -126,7 +127,7 @@ class Frame:
 def frames_above(texts: list[str], at: int, same_rank: list[bool]) -> list[Frame]:
     """Frames of the traceback that ends at line `at`, outermost first; lines of other ranks are passed over."""
     frames: list[Frame] = []
-    last = at
+    last, foreign = at, 0
     for i in range(at - 1, max(-1, at - 400), -1):
         if not same_rank[i]:
             continue
@@ -137,10 +138,14 @@ def frames_above(texts: list[str], at: int, same_rank: list[bool]) -> list[Frame
             follows = last if last != at and not FRAME.search(texts[last]) else i
             code = PREFIX.sub("", texts[follows]).strip() if follows != i else ""
             frames.append(Frame(follows, m[1], m[3] or "", code))
+            foreign = 0
         elif ARROW.match(text):
             frames.append(Frame(i, _notebook_path(texts, i), "", re.sub(ARROW, "", text).strip()))
-        elif i == at - 1 and not text.strip():
-            continue
+            foreign = 0
+        elif (bare := PREFIX.sub("", text))[:1].strip() and not NOTEBOOK_FRAME.match(text):
+            foreign += 1  # not a line of a traceback: a few may stand between, a finished exception may not
+            if foreign > 6 or ENDED.match(bare):
+                break
         last = i
     return frames[::-1]
 

@@ -18,6 +18,7 @@ TRACES = 24  # failures whose surroundings are read; thousands of ranks print th
 SMALL_REQUEST = 512 << 20
 HOST_PERCENT = re.compile(r"CPU Virtual Memory:\s+used = ([\d.]+) GB, percent = ([\d.]+)\s?%", re.IGNORECASE)
 NODE_USED = re.compile(r"\(IP: \S+?,.{0,400}? was [\d.]+ ?GB / [\d.]+ ?GB \((0\.\d+|1\.0\d*)\)")
+STILL_HELD = re.compile(r"sleep.{0,60}freed.{0,40}, ([\d.]+) GiB memory is still in use", re.IGNORECASE)
 GPU_ALLOCATED = re.compile(r"\bMA ([\d.]+) GB\b.*?Max_MA ([\d.]+) GB")
 KILLED = re.compile(
     r"return code = -9\b|exit ?code\s?[:=]?\s{0,2}-9\b|code:? 137\b|Signals\.SIGKILL|\bSIGKILL\b|signal 9\b|"
@@ -55,7 +56,7 @@ class Failure:
         "memory.other_process_bytes", "memory.other_process", "memory.small_request_nearly_full", "memory.phase",
         "memory.frame", "memory.oom_step", "memory.at_first_step", "memory.after_many_steps", "memory.oom_ranks",
         "memory.one_rank_only", "memory.host_percent", "memory.host_low_gpu", "memory.killed", "memory.shm",
-        "memory.cgroup",
+        "memory.cgroup", "memory.engine_still_holds_bytes",
     ),
     recall=True,
 )  # fmt: skip
@@ -139,7 +140,9 @@ def _frames(ws: Workspace, failure: Failure, where: dict) -> Iterator[Evidence]:
 def _phase_of_message(text: str) -> list[str]:
     if re.search(r"cache blocks|KV cache|on startup is less|mem-fraction", text):
         return ["kv_cache"]
-    if re.search(r"CUresult error|cu_mem_create|torch_memory_saver", text):
+    if re.search(r"failed to clone\(\) tensor", text, re.IGNORECASE):
+        return ["checkpoint_save"]  # FSDP gathers the state dict and warns instead of failing
+    if re.search(r"CUresult error|cu_mem_create|torch_memory_saver|cumem_allocator", text):
         return ["wake_up"]  # the allocator of engines that sleep
     return ["nccl_init"] if re.search(r"nccl|NCCL|/nccl-", text) else []
 
@@ -168,6 +171,9 @@ def _host(ws: Workspace, found: Anchored, died: bool) -> Iterator[Evidence]:
             percents.append((hit, round(100 * float(m[1]), 1)))
         if m := GPU_ALLOCATED.search(hit.text):
             allocated.append((hit, float(m[1])))
+        if died and (m := STILL_HELD.search(hit.text)):
+            value = oom.size_in_bytes(m[1], "GiB")
+            yield ws.cite(hit.file, hit.line, "memory.engine_still_holds_bytes", value, rank=hit.rank)
         if UNBALANCED.search(hit.text):
             yield ws.cite(
                 hit.file, hit.line, "memory.other_process", "other processes occupy GPU memory", rank=hit.rank

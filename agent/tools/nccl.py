@@ -51,17 +51,19 @@ FACTS: tuple[tuple[str, re.Pattern[str], int | None], ...] = tuple(
         ("straggler", r"\d+ ranks? ha(?:s|ve) launched up to operation \d+", 0),
         ("p2p_disabled", r"P2P is disabled.{0,100}", 0),
         ("net", r"using network (\S+)", 1),
-        ("interface", r"bootstrap ?: using (?:\[\d+\])?([\w.-]+):", 1),
+        ("interface", r"(?:bootstrap|NET(?:/Socket)?) ?: using (?:interface )?(?:\[\d+\])?([\w.-]+):", 1),
         ("env", r"\b(NCCL_\w+) set by environment to .{1,80}", 0),
         ("p2p", r" via (P2P|SHM|NET|direct shared memory)\b", 1),
     )
 )
 CONNECTION = re.compile(
     r"(?:connect(?:ion)?|socket|recv|send|tcpstore)\b.{0,200}?"
-    r"(refused|timed? ?out|no route to host|unreachable|reset by peer)",
+    r"(refused|timed? ?out|no route to host|unreachable|reset by peer|connection abort)",
     re.IGNORECASE,
 )
-PEER = re.compile(r"(?:connect(?:ing)?|connection) to \[?\(?'?([\w.:-]+?)'?(?:[<,\])]|\s|:\d+)", re.IGNORECASE)
+PEER = re.compile(
+    r"(?:connect(?:ing)?|connection) to \[?\(?'?([\w.:%-]+?)'?(?:[<,\])]|\s|:\d{2,5}\b(?![:\w]))", re.IGNORECASE
+)
 RETRIED = re.compile(r"retry|retrying|will retry|attempt \d", re.IGNORECASE)
 STORE = re.compile(r"tcpstore|client socket|rendezvous|c10d", re.IGNORECASE)
 HARMLESS = re.compile(
@@ -71,8 +73,8 @@ HARMLESS = re.compile(
     re.IGNORECASE,
 )
 NO_IB = re.compile(r"failed to open libibverbs|NET/IB ?: no device found", re.IGNORECASE)
-SOCKET = re.compile(r"NET/Socket ?: using|using network socket", re.IGNORECASE)
-IB = re.compile(r"NET/IB ?: using|using network (?:IB|\w*libfabric|\w*RDMA)", re.IGNORECASE)
+SOCKET = re.compile(r"NET/Socket ?: using|using (?:internal )?network socket", re.IGNORECASE)
+IB = re.compile(r"NET/IB ?: using(?! interface)|using network (?:IB|\w*libfabric|\w*RDMA)", re.IGNORECASE)
 INIT = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) nranks (\d+).{0,200}Init (START|COMPLETE)", re.IGNORECASE)
 LAST_ERROR = re.compile(r"\blast error:\s*(\S.{3,200})?$", re.IGNORECASE)
 

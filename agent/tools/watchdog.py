@@ -121,7 +121,7 @@ def _groups(reports: Iterable[Report]) -> list[list[Report]]:
 
 def _differences(ws: Workspace, reports: list[Report]) -> Iterator[Evidence]:
     """The minority value of sequence number, operation or size among ranks of a group, each with its line."""
-    for group in _groups(r for r in reports if r.work and r.rank is not None):
+    for group in _groups(_earliest(reports)):
         for key in ("seq", "op", "size", "shape"):
             values = {r.rank: _value(r.work, key) for r in group if r.work}
             counts = Counter(v for v in values.values() if v not in (None, "", (None, None)))
@@ -136,6 +136,18 @@ def _differences(ws: Workspace, reports: list[Report]) -> Iterator[Evidence]:
                 )
 
 
+def _earliest(reports: list[Report]) -> list[Report]:
+    """Each rank's first stuck collective of a group: later ones time out behind it."""
+    first: dict[tuple, Report] = {}
+    for r in reports:
+        if r.work is None or r.rank is None:
+            continue
+        known = first.get((r.rank, r.work.group))
+        if known is None or (known.work and (r.work.seq or 0) < (known.work.seq or 0)):
+            first[r.rank, r.work.group] = r
+    return list(first.values())
+
+
 def _value(work: nl.Work, key: str) -> object:
     if key == "size":
         return (work.numel_in, work.numel_out) if work.numel_in is not None else None
@@ -147,7 +159,7 @@ def _who_is_behind(ws: Workspace, reports: list[Report]) -> Iterator[Evidence]:
         assert r.progress
         done = f"enqueued {r.progress.enqueued}, completed {r.progress.completed}"
         yield ws.cite(r.hit.file, r.hit.line, "watchdog.progress", done, rank=r.rank)
-    for group in _groups(r for r in reports if r.rank is not None):
+    for group in _groups([r for r in reports if r.progress and r.rank is not None] + _earliest(reports)):
         for number in ("enqueued", "seq"):
             at = {r.rank: (n, r) for r in group if (n := _position(r, number)) is not None}
             lowest = min((n for n, _ in at.values()), default=0)

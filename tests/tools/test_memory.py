@@ -198,3 +198,46 @@ def test_any_text_parses_or_not(text: str) -> None:
 def test_frames_of_any_order_point_into_the_text(lines: list[str]) -> None:
     for frame in oom.frames_above(lines, len(lines) - 1, [True] * len(lines)):
         assert 0 <= frame.index < len(lines)
+
+
+def test_frames_of_an_earlier_failure_are_not_taken(tmp_path: Path) -> None:
+    log = (
+        'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    loss.backward()\nValueError: bad sample\n'
+        "retrying\nRuntimeError: CUDA error: out of memory\n"
+    )
+    assert not look(oom_report, tmp_path, train_log=log).values("memory.phase")
+
+
+@pytest.mark.parametrize(
+    ("phase", "text"),
+    [
+        ("checkpoint_save", "UserWarning: Failed to clone() tensor with name lm_head.weight. This may mean that this state_dict "
+                            "entry could point to invalid memory. Error: CUDA out of memory. Tried to allocate 502.00 MiB (GPU 1; "
+                            "39.59 GiB total capacity; 35.54 GiB already allocated; 276.19 MiB free; 37.22 GiB reserved in total)"),
+        ("wake_up", "CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62"),
+        ("kv_cache", "ValueError: No available memory for the cache blocks."),
+    ],
+)  # fmt: skip
+def test_messages_that_tell_the_phase_by_themselves(phase: str, text: str, tmp_path: Path) -> None:
+    assert phase in look(oom_report, tmp_path, train_log=f"start\n{text}\n").values("memory.phase")
+
+
+def test_an_engine_that_sleeps_and_still_holds_memory(tmp_path: Path) -> None:
+    log = (
+        "INFO 04-23 16:21:37 [worker.py:145] Sleep mode freed 19.51 GiB memory, 26.31 GiB memory is still in use.\n"
+        "torch.OutOfMemoryError: CUDA out of memory.\n"
+    )
+    assert look(oom_report, tmp_path, train_log=log).one("memory.engine_still_holds_bytes") == int(26.31 * GIB)
+
+
+def test_carets_under_the_code_are_no_code(tmp_path: Path) -> None:
+    log = (
+        "[rank7]: Traceback (most recent call last):\n"
+        '[rank7]:   File "/fsx/train/fsdp_utils.py", line 109, in fsdp_save_ckpt\n'
+        "[rank7]:     ema_state_dict = ema_model.state_dict()\n[rank7]:                      ^^^^^^^^^^^^^^^^^^^^^^\n"
+        '[rank7]:   File "/opt/lib/python3.11/site-packages/torch/distributed/fsdp/_state_dict_utils.py", line 782, in hook\n'
+        "[rank7]:     fn[state._state_dict_type](\n[rank7]: torch.OutOfMemoryError: CUDA out of memory.\n"
+    )
+    seen = look(oom_report, tmp_path, train_log=log)
+    assert "checkpoint_save" in seen.values("memory.phase")
+    assert any("ema_model.state_dict()" in line for line in seen.lines("memory.frame"))

@@ -111,3 +111,15 @@ def test_the_version_nccl_prints_is_preferred(tmp_path: Path) -> None:
     log = "torch 2.7 nccl (2, 26, 2)\nx:1:1 [0] NCCL INFO NCCL version 2.26.2+cuda12.2\n"
     seen = look(nccl_versions, tmp_path, train_log=log)
     assert seen.values("nccl.version") == ["2.26.2"] and "NCCL INFO" in seen.lines("nccl.version")[0]
+
+
+def test_an_aborted_connection_names_its_peer(tmp_path: Path) -> None:
+    line = N + "misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to fe80::966d:ae03%ib1<17943> failed : Software caused connection abort\n"
+    seen = look(nccl_log, tmp_path, train_log=line)
+    assert seen.one("nccl.connection") == "connection abort" and seen.one("nccl.connection_peer").startswith("fe80::966d")
+
+
+def test_the_oldest_wording_of_interfaces(tmp_path: Path) -> None:
+    log = N + "NCCL INFO NET : Using interface ib0:12.12.12.102<0>\n" + N + "NCCL INFO NET/IB : Using interface ib0 for sideband communication\n"
+    seen = look(nccl_log, tmp_path, train_log=log + N + "NCCL INFO Using internal Network Socket\n")
+    assert seen.one("nccl.interface") == "ib0" and seen.values("nccl.net") == ["Socket"]

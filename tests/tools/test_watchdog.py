@@ -143,3 +143,17 @@ def test_readers_take_any_text(text: str, head: str) -> None:
     line = head + text
     for read in (nl.work_of, nl.progress_of, nl.mismatch_of, nl.version_of, nl.world_size, nl.closed_peer):
         read(line)
+
+
+def test_a_rank_that_reports_several_stuck_collectives_counts_with_its_first(tmp_path: Path) -> None:
+    log = timeout(0, seq=96120) + timeout(0, seq=96117) + timeout(1, seq=96117) + timeout(2, seq=96117)
+    seen = look(watchdog, tmp_path, train_log=log)
+    assert not seen.values("watchdog.seq_differs") and not seen.values("watchdog.behind_rank")
+
+
+def test_queue_state_in_the_wording_of_an_exception(tmp_path: Path) -> None:
+    log = (
+        "[rank0]:[E624 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 0] Exception (either an error or timeout) "
+        "detected by watchdog at work: 54, last enqueued NCCL work: 84, last completed NCCL work: 53.\n"
+    )
+    assert look(watchdog, tmp_path, train_log=log).one("watchdog.progress") == "enqueued 84, completed 53"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import subprocess
@@ -15,9 +16,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """One cache for all tests of a process: compiling the patterns for each would cost minutes."""
-    os.environ["DOCTOR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+def _cache_of_the_tests() -> None:
+    """One cache for all tests, kept between runs: compiling the patterns for each would cost minutes."""
+    from filelock import FileLock
+    from traindoctor.agent.commands.patterns import compile_patterns
+
+    folder = ROOT / ".pytest_cache" / "doctor"
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["DOCTOR_CACHE"] = str(folder)
+    with FileLock(folder / "tests.lock"):
+        compile_patterns()
 
 
 @pytest.fixture(autouse=True)
@@ -48,16 +56,39 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", guarded)
 
 
-@pytest.fixture
-def doctor() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command in a process of its own: `doctor("ask", "why?", "--run", folder)`."""
+Doctor = Callable[..., subprocess.CompletedProcess[str]]
 
-    def run(*arguments: object, stdin: str | None = None, **more: object) -> subprocess.CompletedProcess[str]:
+
+@pytest.fixture
+def process() -> Doctor:
+    """Run the command in a process of its own: `process("ask", "why?", "--run", folder)`."""
+
+    def run(*arguments: object, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-c", "from traindoctor.agent.cli import main; raise SystemExit(main())"]
         return subprocess.run(
-            [*argv, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False,
-            input=stdin if stdin is not None else "", **more,  # pyright: ignore
-        )  # fmt: skip
+            [*argv, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False, input=stdin, cwd=cwd
+        )
+
+    return run
+
+
+@pytest.fixture
+def doctor(monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """The same within this process, which spares the imports: `doctor("ask", "why?", "--run", folder)`."""
+    from traindoctor.agent.cli import main
+    from traindoctor.agent.config import settle
+
+    def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        settle.cache_clear()
+        streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(3)]
+        with monkeypatch.context() as m:
+            for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
+                m.setattr(sys, name, stream)
+            if cwd:
+                m.chdir(cwd)
+            code = main([str(a) for a in arguments])
+        out, err = (s.buffer.getvalue().decode() for s in streams[1:])  # pyright: ignore
+        return subprocess.CompletedProcess([str(a) for a in arguments], code, out, err)
 
     return run
 

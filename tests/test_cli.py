@@ -54,6 +54,15 @@ def test_help_and_version_load_nothing_heavy() -> None:
         assert not loaded, f"{arguments} loads {loaded}"
 
 
+def test_the_installed_command_is_this_one(process: Doctor) -> None:
+    done = process("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("doctor 0.")
+    wrong = process("ask", "why?", "--run", "/no/such/place")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert one_line(wrong.stderr)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -114,10 +123,10 @@ def test_forms_of_the_answer(doctor: Doctor, run: Path) -> None:
     assert quiet.stderr == ""
 
 
-def test_the_current_folder_and_standard_input_are_runs(doctor: Doctor, run: Path) -> None:
-    here = doctor("ask", "Why?", "--json", cwd=run)
+def test_the_current_folder_and_standard_input_are_runs(process: Doctor, run: Path) -> None:
+    here = process("ask", "Why?", "--json", cwd=run)
     assert {e.file for e in Report.model_validate_json(here.stdout).evidence} <= {"train.log", None}
-    piped = doctor("ask", "Why?", "--run", "-", "--json", stdin=(run / "train.log").read_text())
+    piped = process("ask", "Why?", "--run", "-", "--json", stdin=(run / "train.log").read_text())
     report = Report.model_validate_json(piped.stdout)
     assert report.root_cause.id == Report.model_validate_json(here.stdout).root_cause.id
     assert not list(Path(tempfile.gettempdir()).glob("doctor-stdin-*"))  # the spooled copy is gone
@@ -155,12 +164,13 @@ def test_every_tool_runs_alone(doctor: Doctor) -> None:
         assert json.loads(done.stdout)["tool"] == name
 
 
-def test_tool_options_come_from_the_signature(doctor: Doctor) -> None:
+def test_tool_options_come_from_the_signature(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     from traindoctor.agent.tool import all_tools
 
     for name, tool in all_tools().items():
         if tool.arguments.model_fields:
-            shown = doctor("tool", name.replace("_", "-"), "--help", env={**os.environ, "TERMINAL_WIDTH": "120"}).stdout
+            monkeypatch.setenv("COLUMNS", "120")
+            shown = doctor("tool", name.replace("_", "-"), "--help").stdout
             for argument in tool.arguments.model_fields:
                 assert f"--{argument.replace('_', '-')}" in shown
             return
@@ -192,15 +202,17 @@ def test_eval_prints_a_table_and_data(doctor: Doctor) -> None:
     assert data["total"]["exact"] == 1, data["incidents"]
 
 
-def test_the_index_answers_by_words_before_it_is_built(doctor: Doctor, tmp_path: Path) -> None:
-    environment = {**os.environ, "DOCTOR_CACHE": str(tmp_path)}
-    done = doctor("index", "search", "CUDA out of memory", "--json", env=environment)
+def test_the_index_answers_by_words_before_it_is_built(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCTOR_CACHE", str(tmp_path))
+    done = doctor("index", "search", "CUDA out of memory", "--json")
     assert done.returncode == 0, done.stderr
     assert {"document", "headings", "score", "text"} <= set(json.loads(done.stdout)[0])
     assert "words alone" in done.stderr
-    nothing = doctor("index", "search", "how do I bake sourdough bread", env=environment)
+    nothing = doctor("index", "search", "how do I bake sourdough bread")
     assert nothing.stdout == "Nothing in the index bears on that.\n"
-    assert json.loads(doctor("index", "status", "--json", env=environment).stdout)["vectors"] is False
+    assert json.loads(doctor("index", "status", "--json").stdout)["vectors"] is False
 
 
 def test_config_tells_who_set_what(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +260,7 @@ def test_interruption_is_130_and_one_line(tmp_path: Path) -> None:
     assert one_line(err), err
 
 
-def test_completion_is_offered(doctor: Doctor) -> None:
-    done = doctor("--show-completion", "bash")
-    assert "--show-completion" in doctor("--help").stdout
+def test_completion_is_offered(process: Doctor) -> None:
+    done = process("--show-completion")
+    assert "--show-completion" in process("--help").stdout
     assert "Traceback" not in done.stderr

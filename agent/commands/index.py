@@ -112,10 +112,14 @@ def status(json: options.Json = False) -> None:
 def _build(quiet: bool) -> None:
     from ...index.build import build as build_index
     from ..config import settle
+    from .patterns import compile_patterns
     from .streams import print_line
 
     settle()
     with _progress(quiet) as tell:
+        tell("compiling patterns", 0, 1)
+        compile_patterns()
+        tell("compiling patterns", 1, 1)
         built = build_index(progress=tell)
     print_line(f"{built.documents} documents, {built.chunks} passages" + (
         ", searched by words and by meaning" if built.vectors else f", searched by words alone: {built.why}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import options
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 app = typer.Typer(help="Read and check the playbooks: one file for each failure mode.", no_args_is_help=True)
 
@@ -60,24 +63,35 @@ def check(
     """Prove playbooks: their examples, evidence keys, causes and checks. Exit code 1 when one fails."""
     from pathlib import Path
 
-    from ..errors import KnowledgeError, UsageError
-    from ..playbook import KNOWLEDGE, read_folder
-    from ..proofs import faults
+    from ..errors import UsageError
+    from ..playbook import KNOWLEDGE
     from ..sanitize import one_line
     from .streams import print_line
 
     if folder and not Path(folder).is_dir():
         raise UsageError(f"no such folder: {folder}")
-    try:
-        found = read_folder(Path(folder) if folder else KNOWLEDGE)
-    except KnowledgeError as e:
-        print_line(one_line(str(e)))
-        return 1
-    wrong = [fault for p in found for fault in faults(p, found)]
+    number, wrong = _faults(Path(folder) if folder else KNOWLEDGE)
     for fault in wrong:
         print_line(one_line(fault))
-    print_line(f"{len(found)} playbooks, {len(wrong)} faults")
+    print_line(f"{number} playbooks, {len(wrong)} faults")
     return 1 if wrong else 0
+
+
+def _faults(folder: Path) -> tuple[int, list[str]]:
+    """How many playbooks a folder holds and all that is wrong with them; a broken one hides no other's faults."""
+    from ..errors import KnowledgeError
+    from ..playbook import parse
+    from ..proofs import faults
+
+    found, wrong = [], []
+    paths = sorted(folder.glob("*/*.md"))
+    for path in paths:
+        try:
+            slug = f"{path.parent.name}/{path.stem}"
+            found.append(parse(path.read_text(encoding="utf-8"), slug, str(path)))
+        except (KnowledgeError, OSError, UnicodeDecodeError) as e:
+            wrong.append(str(e) if isinstance(e, KnowledgeError) else f"{path}:1: {e}")
+    return len(paths), [*wrong, *(fault for p in found for fault in faults(p, found))]
 
 
 @app.command()

@@ -108,17 +108,25 @@ def _period(slow: np.ndarray) -> int | None:
 def _memory(group: Group) -> Iterator[Finding]:
     for metric in ("memory", "peak_memory", "host_memory"):
         curve = group.curve(metric)
-        if curve is None:
+        if curve is None or curve.values.max() <= 0:
             continue
         prefix = "memory.host_" if metric == "host_memory" else "memory."
+        unit = _unit(float(curve.values.max()))
         top = int(np.argmax(curve.values))
-        if curve.values[top] > 1 << 20 and metric != "host_memory":
-            yield curve.at("memory.peak_bytes", plain(curve.values[top]), top)
+        if metric != "host_memory":
+            yield curve.at("memory.peak_bytes", plain(curve.values[top] * unit), top)
         if len(curve) >= 6:
-            yield from _growth(curve, prefix, staircase=metric == "peak_memory")
+            yield from _growth(curve, prefix, unit, staircase=metric == "peak_memory")
 
 
-def _growth(curve: Curve, prefix: str, *, staircase: bool) -> Iterator[Finding]:
+def _unit(greatest: float) -> float:
+    """Bytes in the unit of a memory column that names none: no device has 400 bytes or a million gigabytes."""
+    if greatest > 4e6:
+        return 1.0
+    return float(1 << 30) if greatest <= 400 else float(1 << 20)
+
+
+def _growth(curve: Curve, prefix: str, unit: float, *, staircase: bool) -> Iterator[Finding]:
     """Steady growth (a leak), or a peak that rises in a few stairs (longer batches, not a leak)."""
     start = max(1, len(curve) // 10)
     values, steps = curve.values[start:], curve.steps[start:]
@@ -137,7 +145,7 @@ def _growth(curve: Curve, prefix: str, *, staircase: bool) -> Iterator[Finding]:
         and fit < 0.15 * grown
         and (rising > 0.6 or not staircase)
     ):
-        yield curve.at(f"{prefix}growth_per_step", plain(round(slope(values, steps), 3)), len(curve) - 1)
-        yield curve.at(f"{prefix}growth_start", plain(values[0]), start)
+        yield curve.at(f"{prefix}growth_per_step", plain(round(slope(values, steps) * unit, 3)), len(curve) - 1)
+        yield curve.at(f"{prefix}growth_start", plain(values[0] * unit), start)
     elif staircase and 0 < len(steps_up) <= 0.3 * len(values) and grown > 0.05 * values[0]:
         yield curve.at("memory.steps_up", len(steps_up), int(start + steps_up[-1]))

@@ -15,7 +15,8 @@ from ..files import open_regular, raw_blocks
 from ..series import Track
 from .layout import Layout, learn
 from .recipes import Wordings
-from .text import Reading, may_measure
+from .stems import candidates
+from .text import Reading
 
 _PART = 64 << 20  # bytes of a file that are worth a thread of their own
 _MIN_ROWS = 24  # rows of one length worth learning a layout for
@@ -111,10 +112,13 @@ class LineReader:
         return len(rows)
 
     def _slow(self, body: bytes, array: np.ndarray, starts: np.ndarray, lengths: np.ndarray, done: np.ndarray) -> None:
-        if not may_measure(body):
-            return
-        open_lengths = Counter(lengths[~done].tolist())
-        for i in np.flatnonzero(~done).tolist():
+        # Where most lines were read as columns, the few left are looked at without a search of the whole.
+        if done.mean() < 0.8 and (possible := candidates(body, starts)) is not None:
+            wanted = np.flatnonzero(possible & ~done)
+        else:
+            wanted = np.flatnonzero(~done)
+        open_lengths = Counter(lengths[wanted].tolist())
+        for i in wanted.tolist():
             if done[i]:
                 continue
             start, length = int(starts[i]), int(lengths[i])

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 
 from ..metric_names import Meaning
-from .text import NUMBER, Reading, may_measure, read_line
+from .stems import may_measure
+from .text import NUMBER, Reading, read_line
 
 _DIGITS = b"0123456789"
 _KEPT = 20_000  # wordings remembered

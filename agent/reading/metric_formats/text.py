@@ -35,20 +35,6 @@ _SKIP = (b"Namespace(", b"TrainingArguments(", b"Arguments(", b"Config(", b" --"
 _WORDLIKE = ("nan", "inf")
 
 
-# One of these stands in every line that is read as metrics (they name a step, or something kept without one).
-_STEMS = (
-    b"loss", b"step", b"iter", b"epoch", b"it/s", b"/it", b"grad", b"norm", b"scale", b"kl", b"logprob", b"length",
-    b"nll", b"ppl", b"perplex", b"std", b"expert", b"lr", b"prob", b"router", b"entropy", b"reward", b"trunc", b"clip",
-    b"_len",
-)  # fmt: skip
-
-
-def may_measure(text: bytes) -> bool:
-    """Whether a line or a block of lines can hold metrics at all; cheap, and wrong only by saying yes."""
-    low = text.lower()
-    return any(stem in low for stem in _STEMS)
-
-
 @dataclass(slots=True)
 class Reading:
     """What one line (or one redraw of a progress bar) says. `values`: (meaning, raw label, value, start, end)."""

@@ -5,6 +5,7 @@ Every text passes `sanitize` here, so that whatever a run wrote into its logs or
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from .report import CitedEvidence, Differential, Report, Sentence
@@ -13,9 +14,11 @@ from .sanitize import one_line
 EVIDENCE_SHOWN = 12
 RIVALS_SHOWN = 4
 CITES_SHOWN = 4
+ALIKE_SHOWN = 4
 NEGLIGIBLE = 0.005  # a rival below it would read as 0 %
 QUOTE = 240  # characters of a cited line that people are shown; the JSON report has all of it
 
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _STATUS = {
     "confirmed": "confirmed",
     "likely": "likely",
@@ -63,7 +66,7 @@ def outline(report: Report) -> Outline:
     sections = [_summary(report), _evidence(report), _chain(report), _also(report), _differential(report),
                 _fixes(report), _next_steps(report), _checked(report)]  # fmt: skip
     root = report.root_cause
-    percent = f", {root.confidence:.0%}" if report.status in ("confirmed", "likely", "hypothesis") else ""
+    percent = f", {_percent(root.confidence)}" if report.status in ("confirmed", "likely", "hypothesis") else ""
     return Outline(
         verdict=one_line(root.id or "answer"),
         certainty=f"{_STATUS[report.status]}{percent}",
@@ -81,6 +84,11 @@ def place(e: CitedEvidence) -> str:
     if e.file:
         return one_line(f"{e.file}:{e.line}" if e.line else f"{e.file} {e.member or ''}".rstrip())
     return one_line(" ".join(e.argv or ())) or e.key
+
+
+def _percent(share: float) -> str:
+    """Whole percents; never a certainty that is none."""
+    return "<1%" if share < 0.005 else ">99%" if share > 0.995 else f"{share:.0%}"
 
 
 def _first_failure(report: Report) -> str:
@@ -114,23 +122,32 @@ def _marks(cites: list[str]) -> str:
 
 
 def _evidence(report: Report) -> Section:
-    """What the summary and the chain cite, in the order they cite it, each line once."""
+    """What the summary and the chain cite, in the order they cite it, each line once, lines that read alike once."""
     by_id = {e.id: e for e in report.evidence}
     wanted = [i for s in report.summary for i in s.cites] + [link.evidence for link in report.chain]
     if report.status not in ("confirmed", "likely"):  # then the rivals are what there is to read
         rivals = report.differential[:RIVALS_SHOWN]
         wanted += [i for d in rivals for i in (*d.supported_by[:2], *d.contradicted_by[:2])]
-    seen: dict[object, CitedEvidence] = {}
+    lines: dict[object, CitedEvidence] = {}
     for cited in (by_id[i] for i in wanted if i in by_id):
-        seen.setdefault((cited.file, cited.line) if cited.line else cited.id, cited)
-    shown = list(seen.values())[:EVIDENCE_SHOWN]
-    items = [_evidence_item(e) for e in shown]
-    if len(report.evidence) > len(shown):
-        items.append(Item(f"{len(report.evidence) - len(shown)} more pieces of evidence are in the JSON report."))
+        lines.setdefault((cited.file, cited.line) if cited.line else cited.id, cited)
+    alike: dict[str, list[CitedEvidence]] = {}
+    for cited in lines.values():
+        alike.setdefault(_template(cited), []).append(cited)
+    groups = list(alike.values())[:EVIDENCE_SHOWN]
+    items = [_evidence_item(group[0], group[1:]) for group in groups]
+    more = len(report.evidence) - sum(map(len, groups))
+    if more > 0:
+        items.append(Item(f"{more} more in the JSON report"))
     return Section("Evidence", items)
 
 
-def _evidence_item(e: CitedEvidence) -> Item:
+def _template(e: CitedEvidence) -> str:
+    """What a line says apart from its numbers: ranks that say the same say it once."""
+    return f"{e.kind} {_NUMBERS.sub('#', e.text)}" if e.line and e.text.strip() else e.id
+
+
+def _evidence_item(e: CitedEvidence, alike: list[CitedEvidence]) -> Item:
     if e.kind == "absent":
         looked = ", ".join(e.searched or []) or "the files of the run"
         default = "" if e.value is None else f"; the default then is {e.value}"
@@ -139,7 +156,9 @@ def _evidence_item(e: CitedEvidence) -> Item:
     who += [e.variant] if e.variant else []
     where = f"{place(e)} ({one_line(', '.join(who))})" if who else place(e)
     text = e.text.strip() if e.text.strip() else f"{e.key} = {e.value}"
-    return Item(where, mark=e.id, quote=_shortened(one_line(text)))
+    same = ", ".join(place(other) for other in alike[:ALIKE_SHOWN])
+    more = f" and {len(alike) - ALIKE_SHOWN} more" if len(alike) > ALIKE_SHOWN else ""
+    return Item(where, mark=e.id, quote=_shortened(one_line(text)), remark=f"alike: {same}{more}" if alike else "")
 
 
 def _shortened(text: str, limit: int = QUOTE) -> str:
@@ -151,17 +170,18 @@ def _chain(report: Report) -> Section:
     if len({link.role for link in report.chain}) < 2:
         return Section("How it went")
     by_id = {e.id: e for e in report.evidence}
-    items = []
+    items: dict[str, Item] = {}
     for link in report.chain:
         cited = by_id.get(link.evidence)
         listed = bool(cited and cited.line and link.text.startswith(f"{cited.file}:{cited.line}"))
         text = f"{place(cited)}: {cited.text.strip()}" if cited and listed else link.text
-        items.append(Item(f"{_shortened(one_line(text), 120)} [{link.evidence}]", mark=link.role))
-    return Section("How it went", items)
+        item = Item(f"{_shortened(one_line(text), 120)} [{link.evidence}]", mark=link.role)
+        items.setdefault(f"{link.role} {_template(cited) if cited else link.evidence}", item)
+    return Section("How it went", list(items.values()))
 
 
 def _also(report: Report) -> Section:
-    items = [Item(f"{one_line(a.id)}{_marks(a.cites)}", mark=f"{a.confidence:.0%}") for a in report.also]
+    items = [Item(f"{one_line(a.id)}{_marks(a.cites)}", mark=_percent(a.confidence)) for a in report.also]
     return Section("Also found", items)
 
 
@@ -180,7 +200,7 @@ def _rival(d: Differential) -> Item:
         why.append(f"against it {_cited(d.contradicted_by)}")
     if d.missing:
         why.append(f"missing: {'; '.join(m.removesuffix(' seen') for m in d.missing[:3])}")
-    return Item(one_line(d.id), mark=f"{d.confidence:.0%}", remark=one_line("; ".join(why) or "nothing supports it"))
+    return Item(one_line(d.id), mark=_percent(d.confidence), remark=one_line("; ".join(why) or "nothing supports it"))
 
 
 def _fixes(report: Report) -> Section:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from traindoctor.agent.markdown import as_markdown, code, escaped
 from traindoctor.agent.render import as_page, as_plain
-from traindoctor.agent.report import Report, RootCause
+from traindoctor.agent.report import CitedEvidence, Report, RootCause, Sentence
 
 from tests.sample import sample
 
@@ -130,3 +130,21 @@ def test_markdown_shows_text_as_it_stands() -> None:
     shown = as_markdown(sample())
     assert shown.startswith("# Values overflow in half precision\n\n**loss.fp16\\_overflow**, confirmed, 87%")
     assert "<script>" not in re.sub(r"(`+).*?\1", "", shown)
+
+
+def test_lines_that_read_alike_are_shown_once() -> None:
+    ranks = [
+        CitedEvidence(id=f"E{r}", key="watchdog.timeout", kind="line", file=f"rank{r}.log", line=9, rank=r,
+                      text=f"[rank{r}]: Watchdog caught collective operation timeout: SeqNum=52948 after 60{r}012 ms")
+        for r in range(7)
+    ]  # fmt: skip
+    shown = page(sample(evidence=ranks, summary=[Sentence(text="It timed out.", cites=[e.id for e in ranks])], chain=[]))
+    assert shown.count("Watchdog caught") == 1
+    assert "alike: rank1.log:9, rank2.log:9, rank3.log:9, rank4.log:9 and 2 more" in shown
+    assert "more in the JSON report" not in shown
+
+
+@pytest.mark.parametrize(("share", "said"), [(1.0, ">99%"), (0.996, ">99%"), (0.5, "50%"), (0.001, "<1%")])
+def test_no_certainty_is_claimed_that_there_is_not(share: float, said: str) -> None:
+    shown = page(sample(root_cause=RootCause(id="loss.fp16_overflow", confidence=share)))
+    assert shown.startswith(f"loss.fp16_overflow  (confirmed, {said})")

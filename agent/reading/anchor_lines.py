@@ -8,14 +8,14 @@ parsers behind it work on few lines and memory stays constant.
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING
 
 from .capture_tables import anchor_words
 from .files import LINE_LIMIT, Line, RunFile
+from .literals import scanner_of
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
@@ -135,7 +135,8 @@ class _File:
 
 
 def _hit_lines(content: Iterator[bytes]) -> Iterator[tuple[int, int, bytes, set[str]]]:
-    scan = _scanner()
+    scanner = scanner_of(tuple((topic, word) for topic, group in anchor_words().items() for word in group))
+    seen: Counter[int] = Counter()
     number, offset, rest = 1, 0, b""
     for n, block in enumerate(content):
         if n == 0 and b"\0" in block[:4096] and not block.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -146,11 +147,11 @@ def _hit_lines(content: Iterator[bytes]) -> Iterator[tuple[int, int, bytes, set[
             rest = data
             continue
         whole, rest = (data[:cut], data[cut:]) if cut else (data, b"")
-        yield from _lines_with_hits(whole, number, offset, scan(whole))
+        yield from _lines_with_hits(whole, number, offset, scanner.scan(whole, seen))
         number += whole.count(b"\n")
         offset += len(whole)
     if rest:
-        yield from _lines_with_hits(rest, number, offset, scan(rest))
+        yield from _lines_with_hits(rest, number, offset, scanner.scan(rest, seen))
 
 
 def _lines_with_hits(
@@ -170,40 +171,3 @@ def _lines_with_hits(
         at, topics = start, {topic}
     if end >= 0:
         yield number, offset + start, data[start:end], topics
-
-
-@cache
-def _scanner() -> Callable[[bytes], list[tuple[int, str]]]:
-    """A function from a block to `(end of match, topic)` pairs, in no order."""
-    words = [(topic, word) for topic, group in anchor_words().items() for word in group]
-    try:
-        import hyperscan
-    except ImportError:
-        return _plain_scanner(words)
-    database = hyperscan.Database()
-    database.compile(
-        expressions=[re.escape(word).encode() for _, word in words],
-        ids=list(range(len(words))),
-        flags=[hyperscan.HS_FLAG_CASELESS] * len(words),
-    )
-    topics = [topic for topic, _ in words]
-
-    def scan(data: bytes) -> list[tuple[int, str]]:
-        found: list[tuple[int, str]] = []
-
-        def each(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            found.append((end, topics[number]))
-
-        database.scan(data, match_event_handler=each)
-        return found
-
-    return scan
-
-
-def _plain_scanner(words: list[tuple[str, str]]) -> Callable[[bytes], list[tuple[int, str]]]:
-    """Without hyperscan: one alternation of literals for each topic."""
-    groups: dict[str, list[str]] = {}
-    for topic, word in words:
-        groups.setdefault(topic, []).append(re.escape(word))
-    patterns = {t: re.compile("|".join(group).encode(), re.IGNORECASE) for t, group in groups.items()}
-    return lambda data: [(m.end(), topic) for topic, p in patterns.items() for m in p.finditer(data)]

@@ -73,6 +73,12 @@ def _differences(settings: list[Setting]) -> list[Contrast]:
     rest = by_label.pop("", {})
     if "good" in by_label and len(by_label) == 1:
         by_label["bad"] = rest
+    if list(by_label) == ["row note"]:
+        notes = {s.file for found in by_label["row note"].values() for s in found}
+        by_label["asked"] = defaultdict(list, {n: [s for s in f if s.file in notes] for n, f in rest.items()})
+        known = by_label["asked"]
+        by_label["row note"] = defaultdict(list, {n: f for n, f in by_label["row note"].items() if known.get(n)})
+        return [c for n in by_label["row note"] if (c := _first_difference(n, ["asked", "row note"], by_label))]
     labels = list(by_label)
     if len(labels) < 2:
         return list(_sibling_configs(rest))

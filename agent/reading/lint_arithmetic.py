@@ -37,7 +37,7 @@ class Numbers:
 
 def arithmetic_lints(reading: Settings) -> Iterator[Lint]:
     """All lints of this module, over the settings of the run (not of the good one, not of sweep tables)."""
-    mine = [s for s in reading.all if not s.file.good and s.place.format not in ("table", "csv")]
+    mine = [s for s in reading.all if not s.file.good and s.place.format != "table" and s.group != "row note"]
     n = Numbers(mine)
     yield from _batch(n)
     yield from _rollout(n, reading.frameworks)

@@ -29,7 +29,7 @@ LOG_BUDGET = 2 << 20  # bytes of one log that are looked at
 TOTAL_BUDGET = 48 << 20  # bytes of all files together
 _TRAINS = re.compile(r"\.backward\(|optimizer\.step\(|[Tt]rainer\(|def training_step")
 _ONLY_KNOWN = {"note", "table", "assignment", "variable", "dict", "default"}
-_OFTEN_UNKNOWN = ("Config", "Arguments", "Args", "Trainer", "LLM", "Params")
+_OFTEN_UNKNOWN = ("Config", "Arguments", "Args", "Trainer", "LLM", "Params", "Loader", "Dataset")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ _TOML = re.compile(r"^\s*([\w.\-\"']{1,120}?)\s*=\s*(\S.*)$")
 _INI = re.compile(r"^([A-Za-z_][\w.\-]{0,80})\s*[=:]\s*(.*)$")
 _ENV = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w{0,80})=(.*)$")
 _NOTE = re.compile(r"^[\s\-*>|]*([A-Za-z_][\w \-./]{0,40}?)\s*[:=](?![=/])\s*(\S.{0,300})$")
+# `with nodes: 1 it works`: another try that a note mentions.
+_ASIDE = re.compile(r"\b(?:with|using|at|for|on) `?([A-Za-z_][\w\-]{0,30})`?(?: ?[:=] ?| )(\d[\w.\-]{0,20})\b")
 JOINED = 400  # lines a TOML value may span
 
 
@@ -81,6 +83,8 @@ def read_note(text: str, limit: int = 400) -> Sheet:
     """Leaves of `key: value` lines in a hand-written note; only those the map knows will count."""
     sheet = Sheet()
     for number, row in enumerate(text.split("\n")[:limit], 1):
-        if len(row) < 400 and (m := _NOTE.match(row)):
+        if len(row) < 400 and (m := _ASIDE.search(row)):
+            sheet.add(Leaf(m[1].strip(), parse(m[2]), number, "note", group="row note"))
+        elif len(row) < 400 and (m := _NOTE.match(row)):
             sheet.add(Leaf(m[1].strip(), parse(m[2].strip().rstrip(",").strip("'\"`")), number, "note"))
     return sheet

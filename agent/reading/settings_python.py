@@ -14,7 +14,7 @@ from .settings_values import LIST_CAP, VALUE_CAP, parse
 SOURCE_CAP = 1 << 20
 # A call whose keywords are settings, known by the end of its name.
 _CALLS = re.compile(
-    r"(?:Args|Arguments|Config|Configuration|Trainer|Params|Options|DataLoader|LLM|Engine|Plugin|Strategy|Accelerator"
+    r"(?:Loader|Dataset|Args|Arguments|Config|Configuration|Trainer|Params|Options|DataLoader|LLM|Engine|Plugin|Strategy|Accelerator"
     r"|Adam\w*|SGD|Lion|Adafactor|Muon|LoRA|Lora|DDP|DistributedDataParallel|FullyShardedDataParallel|FSDP|fully_shard"
     r"|GradScaler|autocast|from_pretrained|get_peft_model|init_process_group|initialize|get_\w*schedule\w*|\w*LR"
     r"|clip_grad_norm_|clip_grad_value_|compile|SamplingParams|LlmConfig|Namespace|gen|checkpoint|add_argument|run|train)\Z"

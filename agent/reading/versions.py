@@ -8,6 +8,7 @@ environment.facts      -> [Fact(key="gpu", value="NVIDIA H100 80GB HBM3", ...), 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,6 +24,7 @@ from .settings_files import head
 if TYPE_CHECKING:
     from ..workspace import Workspace
 
+SAME = 2  # lines of one file that are kept for one version
 LOG_LINES, LOG_BYTES = 30_000, 4 << 20
 PACKAGES = Path(__file__).resolve().parent.parent.parent / "knowledge" / "packages.yaml"
 FILES, TOTAL_BYTES = 400, 64 << 20
@@ -41,6 +43,8 @@ _LIKELY = re.compile(r"(?i)version|torch|transformers|cuda")
 _LISTING = re.compile(
     r"freeze|pip|env|version|requirement|conda|lock|packages|system|sysinfo|setup|collect|info|hardware|machine"
 )
+# `since PyTorch 2.6`: a sentence about versions, not the one installed
+_SPOKEN_OF = re.compile(r"(?i)\b(?:in|since|from|than|with|requires?|needs|to|until|before)\s$")
 _GPU_LINE = re.compile(r"(?i)\bgpu|nvidia|tesla|geforce|\brtx\b|device[ :]|instinct|cuda")
 _ARCH = re.compile(r"\b(x86_64|aarch64|arm64|ppc64le|amd64)\b")
 _OS = re.compile(
@@ -143,7 +147,7 @@ def _read_file(file: RunFile, lines: list[Line], out: Environment) -> None:
     name = file.path.name.lower()
     listing = file.role == "environment" or _is_listing(name, lines)
     table = name.endswith((".csv", ".tsv"))
-    seen: set[tuple[str, str]] = set()
+    seen: Counter[tuple[str, str]] = Counter()
     pythons: set[str] = set()
     locked = ""
     for line in lines:
@@ -151,8 +155,8 @@ def _read_file(file: RunFile, lines: list[Line], out: Environment) -> None:
         if not listing and not any(c.isdigit() for c in text):
             continue
         for package, version in _versions(text, listing):
-            if (package, version) not in seen or table:
-                seen.add((package, version))
+            seen[package, version] += 1
+            if seen[package, version] <= SAME or table:
                 out.versions.append(Version(package, version, file, line, table))
         if listing and (m := _LOCK.match(text)):
             if m[1][:1].isdigit() and locked:
@@ -162,8 +166,8 @@ def _read_file(file: RunFile, lines: list[Line], out: Environment) -> None:
             pythons.add(m[1])
             out.versions.append(Version("python", m[1], file, line))
         for key, value in _facts(text, listing):
-            if (key, str(value)) not in seen:
-                seen.add((key, str(value)))
+            seen[key, str(value)] += 1
+            if seen[key, str(value)] == 1:
                 out.facts.append(Fact(key, value, file, line))
 
 
@@ -194,7 +198,8 @@ def _versions(text: str, listing: bool) -> Iterator[tuple[str, str]]:
     if m and (package := package_name(m[1])) not in names().not_packages:
         yield package, m[2]
     for m in () if "==" in text else _PAIRS.finditer(text):
-        if (package := package_name(m[1])) in names().known:
+        spoken_of = _SPOKEN_OF.search(text[max(0, m.start() - 12) : m.start()])
+        if not spoken_of and (package := package_name(m[1])) in names().known:
             yield package, m[2]
 
 

@@ -1,0 +1,123 @@
+"""lint_settings: each rule fires on what it names, cites its lines, and leaves sound settings alone."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from traindoctor.agent.playbook import KNOWLEDGE
+from traindoctor.agent.reading.settings_map import settings_map
+from traindoctor.agent.tools.lint import _OPS, lint_settings
+
+from tests.tools.captured import look
+
+HF = "per_device_train_batch_size: 4\nlearning_rate: 1.0e-5\nwarmup_steps: 100\ngradient_checkpointing: true\n"
+SLIME = "python train.py --hf-checkpoint m --rollout-batch-size 32 --n-samples-per-prompt 8 --global-batch-size {} "
+SLIME += "--recompute-granularity full --lr-warmup-iters 5 {}\n"
+
+CASES = [
+    ("processes_exceed_visible_gpus", {"run_sh": "CUDA_VISIBLE_DEVICES=1,2 torchrun --nproc_per_node=4 a.py\n"}, {1}),
+    ("rollout_batch_constraint", {"run_sh": SLIME.format(100, "")}, {1}),
+    ("rollout_batch_constraint", {"run_sh": SLIME.format(128, "--num-steps-per-rollout 1")}, {1}),
+    ("colocate_async", {"run_sh": "python train_async.py --colocate --actor-num-nodes 1\n"}, {1}),
+    ("parallel_sizes", {"run_sh": "torchrun --nproc_per_node 8 pretrain_gpt.py \\\n --tensor-model-parallel-size 3\n"}, {1, 2}),
+    ("heads_not_divisible_by_tp", {"run_sh": "python pretrain_gpt.py --num-attention-heads 30 --tensor-model-parallel-size 4\n"}, {1}),
+    ("layers_not_divisible_by_pp", {"run_sh": "python pretrain_gpt.py --num-layers 30 --pipeline-model-parallel-size 4\n"}, {1}),
+    ("batch_arithmetic", {"run_sh": "torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 3 --global-batch-size 64\n"}, {1}),
+    (
+        "same_device_for_all_ranks",
+        {"run_sh": "torchrun --nproc_per_node=2 t.py\n", "t_py": 'p.add_argument("--device", default="cuda:0")\n'},
+        {1},
+    ),
+    ("no_gradient_clipping", {"config_yaml": HF + "max_grad_norm: 0\n"}, {5}),
+    (
+        "clip_not_passed_to_deepspeed",
+        {"config_yaml": HF + "max_grad_norm: 1.0\n", "ds_json": '{"zero_optimization": {"stage": 2},\n "gradient_accumulation_steps": 4}'},
+        {5, 2},
+    ),
+    ("no_warmup", {"config_yaml": HF.replace("100", "0")}, {3}),
+    ("lr_high_for_model", {"config_yaml": HF.replace("1.0e-5", "1.0e-3") + "model_name_or_path: m\n"}, {2, 5}),
+    ("fp16_enabled", {"config_yaml": HF + "fp16: true\n"}, {5}),
+    ("fp16_with_bf16_model", {"run_sh": "python run_clm.py --fp16 \\\n --model_name_or_path google/t5-base\n"}, {1, 2}),
+    (
+        "optimizer_scheduler_in_two_places",
+        {"config_yaml": HF + "optim: adafactor\n", "ds_json": '{"zero_optimization": {},\n"optimizer": {"type": "AdamW"}}'},
+        {5, 2},
+    ),
+    ("ignored_setting", {"config_yaml": HF + "dataloader_num_workers: 0\ndataloader_prefetch_factor: 2\n"}, {5, 6}),
+    ("folklore_setting", {"run_sh": "export NCCL_TIMEOUT=7200000\npython a.py\n"}, {1}),
+    ("folklore_setting", {"ds_json": '{"zero_optimization": {},\n"elasticity": {"min_time_scale_in_ms": 1}}'}, {2}),
+    ("no_activation_checkpointing", {"config_yaml": HF.replace("true", "false")}, {4}),
+    ("eager_attention", {"config_yaml": HF + "attn_implementation: eager\n"}, {5}),
+    ("no_length_cap", {"run_sh": "python -m llama_recipes.finetuning --batching_strategy padding\n"}, {1}),
+    ("gradient_checkpointing_with_peft_no_input_grads", {"config_yaml": HF + "use_peft: true\n"}, {4, 5}),
+    ("zero3_no_offload", {"ds_json": '{"zero_optimization": {"stage": 3}}'}, {1}),
+    ("offload_to_cpu", {"ds_json": '{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}'}, {1}),
+    ("eval_logits_kept", {"t_py": "from transformers import Trainer\nTrainer(model=m,\n  compute_metrics=f)\n"}, {3}),
+    ("dataloader_workers_zero", {"config_yaml": HF + "dataloader_num_workers: 0\n"}, {5}),
+    ("dataloader_workers_over_cpus", {"run_sh": "#SBATCH --cpus-per-task=4\npython a.py --num_workers 16\n"}, {1, 2}),
+    (
+        "max_length_shorter_than_data",
+        {"config_yaml": HF + "max_seq_length: 2048\n", "stats_txt": "rows: 5\ncharacters per row (mean): 17000\n"},
+        {5, 2},
+    ),
+    ("master_port_default", {"run_sh": "torchrun --nproc_per_node=2 a.py\ntorchrun --nproc_per_node=2 b.py\n"}, {1, 2}),
+    ("debug_flags_on", {"run_sh": "CUDA_LAUNCH_BLOCKING=1 python a.py\n"}, {1}),
+    ("tokenizer_template_mismatch", {"config_yaml": HF + "template: llama3\nmodel_name_or_path: Qwen/Qwen2-7B\ncutoff_len: 99\n"}, {5, 6}),
+    ("save_without_optimizer", {"config_yaml": HF + "save_only_model: true\n"}, {5}),
+    ("pad_is_eos", {"t_py": "tokenizer.pad_token = tokenizer.eos_token\n"}, {1}),
+    ("ddp_find_unused_off", {"config_yaml": HF + "ddp_find_unused_parameters: false\n"}, {5}),
+    ("group_size_one", {"run_sh": "python train.py --hf-checkpoint m --rollout-batch-size 32 --n-samples-per-prompt 1\n"}, {1}),
+    ("kl_zero", {"t_py": "from trl import GRPOConfig\nGRPOConfig(beta=0.0)\n"}, {2}),
+    ("engine_fraction_high", {"t_py": 'from trl import GRPOConfig\nGRPOConfig(vllm_gpu_memory_utilization=0.9,\n vllm_mode="colocate")\n'}, {2, 3}),
+    ("wrong_type", {"config_yaml": HF.replace("1.0e-5", "fast")}, {2}),
+    ("wrong_type", {"config_yaml": HF.replace("1.0e-5", '"1e-5"')}, {2}),
+    ("unknown_setting", {"config_yaml": HF + "max_grad_nrm: 1.0\n"}, {5}),
+    ("duplicate_key", {"config_yaml": HF + "learning_rate: 1\n"}, {2, 5}),
+    ("temperature_mismatch", {"config_yaml": "policy:\n  temperature: 1.0\ngrpo:\n  temperature: 0.7\n"}, {2, 4}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "files", "lines"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
+def test_rules_fire_with_their_lines(tmp_path, rule, files, lines):
+    seen = look(lint_settings, tmp_path, **files)
+    found = seen.of(f"lint.{rule}")
+    assert found, sorted({e.key for e in seen.evidence})
+    assert lines <= {e.line for e in found}
+
+
+SOUND = [
+    {"run_sh": SLIME.format(256, "")},
+    {"run_sh": SLIME.format(128, "--num-steps-per-rollout 2")},
+    {"run_sh": "CUDA_VISIBLE_DEVICES=0,1,2,3 torchrun --nproc_per_node=4 a.py\n"},
+    {"run_sh": "torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 2 --global-batch-size 64 "
+     "--tensor-model-parallel-size 2 --num-attention-heads 32 --num-layers 24 --pipeline-model-parallel-size 2 --lr-warmup-iters 10 "
+     "--recompute-granularity full --distributed-timeout-minutes 30\n"},
+    {"config_yaml": HF + "bf16: true\nmax_grad_norm: 1.0\ndataloader_num_workers: 4\nddp_timeout: 3600\n"},
+    {"ds_json": '{"zero_optimization": {"stage": 2}, "gradient_clipping": 1.0, "bf16": {"enabled": true}}',
+     "config_yaml": HF + "bf16: true\nmax_grad_norm: 1.0\n"},
+    {"config_toml": '[training]\nlocal_batch_size = 8\nseq_len = 4096\nmax_norm = 1.0\n[activation_checkpoint]\nmode = "selective"\n'},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("files", SOUND)
+def test_sound_settings_are_left_alone(tmp_path, files):
+    seen = look(lint_settings, tmp_path, **files)
+    assert {e.key for e in seen.evidence} <= {"lint.ddp_timeout_default"}
+
+
+def test_an_absence_is_told_as_one(tmp_path):
+    seen = look(lint_settings, tmp_path, config_yaml="per_device_train_batch_size: 4\n")
+    (found,) = seen.of("lint.no_activation_checkpointing")
+    assert (found.kind, found.searched) == ("absent", ["config.yaml"])
+
+
+def test_the_rules_are_sound():
+    for rule, cases in yaml.safe_load((KNOWLEDGE / "lint.yaml").read_text()).items():
+        for case in cases:
+            assert set(case) <= {"of", "not_of", "when", "unless", "says", "cite"}, rule
+            assert set(case.get("of", ())) | set(case.get("not_of", ())) <= set(settings_map().frameworks), rule
+            for condition in (*case["when"], *case.get("unless", ())):
+                assert set(condition) <= {"setting", "op", "value", "side"}, rule
+                assert condition["op"] in {*_OPS, "missing"}, rule
+                name = condition["setting"]
+                assert name in settings_map().canonical or name.startswith("other."), (rule, name)

@@ -1,0 +1,147 @@
+"""read_settings: canonical names with the lines that say them, what was used, what nobody set."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from traindoctor.agent.reading.settings import read_settings as reading_of
+from traindoctor.agent.tools.settings import read_settings
+
+from tests.tools.folders import evidence, values, workspace
+
+DEEPSPEED_LOG = """\
+    [2024-03-26 09:14:52,018] [INFO] [config.py:996:print] DeepSpeedEngine configuration:
+    [2024-03-26 09:14:52,020] [INFO] [config.py:1000:print]   gradient_clipping ............ 0.0
+    [2024-03-26 09:14:52,021] [INFO] [config.py:1000:print]   zero_optimization_stage ...... 3
+    {'loss': 1.4, 'grad_norm': 3.1, 'learning_rate': 5e-06, 'epoch': 0.02}
+"""
+
+
+def test_a_config_file_is_cited_by_line(tmp_path):
+    ws = workspace(tmp_path, config_yaml="base_model: m\nmicro_batch_size: 2\nmax_grad_norm: 1.0\nsequence_len: 10\n")
+    result = read_settings(ws)
+    (clip,) = evidence(result, "settings.asked.gradient_clip_norm")
+    assert (clip.value, clip.file, clip.line, clip.text, clip.offset) == (
+        1.0,
+        "config.yaml",
+        3,
+        "max_grad_norm: 1.0",
+        34,
+    )
+
+
+def test_what_the_log_prints_is_used(tmp_path):
+    result = read_settings(workspace(tmp_path, train_log=DEEPSPEED_LOG))
+    (clip,) = evidence(result, "settings.used.gradient_clip_norm")
+    assert (clip.value, clip.line) == (0.0, 2)
+    assert values(result, "settings.used.zero_stage") == [3]
+    assert not evidence(result, "settings.used.learning_rate")
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ("  Gradient Accumulation steps = 32", "used.gradient_accumulation_steps", 32),
+        (" > micro_batch_size ................ 4", "used.micro_batch_size", 4),
+        ("  tensor_model_parallel_size ...................... 8", "used.tensor_parallel", 8),
+        ("Namespace(lr=0.1, batch_size=8, fp16=True)", "used.fp16", True),
+        ("non-default args: {'model': 'm', 'gpu_memory_utilization': 0.8}", "used.engine_memory_fraction", 0.8),
+        ("args: {'learning_rate': 0.001}", "used.learning_rate", 0.001),
+        ("+ torchrun --nproc_per_node=4 train.py --lr 3e-4", "asked.learning_rate", 3e-4),
+        ("World size: 8  device: NVIDIA H100", "used.world_size", 8),
+    ],
+)
+def test_lines_of_a_log(tmp_path, line, key, value):
+    (found,) = evidence(read_settings(workspace(tmp_path, train_log=f"starting\n{line}\n")), f"settings.{key}")
+    assert (found.value, found.line) == (value, 2)
+
+
+def test_printed_dictionaries_over_many_lines(tmp_path):
+    text = (
+        "config: {'actor': {'optim': {'lr': 1e-06},\n           'grad_clip': 1.0},\n 'x': <object at 0x7f>}\nstep 1\n"
+    )
+    ws = workspace(tmp_path, train_log=text)
+    (clip,) = evidence(read_settings(ws), "settings.used.gradient_clip_norm")
+    assert clip.line == 2
+
+
+def test_an_absence_names_the_files_and_the_default(tmp_path):
+    ws = workspace(tmp_path, ds_json='{\n "zero_optimization": {"stage": 3},\n "bf16": {"enabled": true}\n}\n')
+    (absent,) = evidence(read_settings(ws), "settings.asked.gradient_clip_norm")
+    assert (absent.kind, absent.value, absent.searched) == ("absent", 0.0, ["ds.json"])
+
+
+def test_one_thing_spelled_twice_is_told_twice(tmp_path):
+    result = read_settings(workspace(tmp_path, run_sh="accelerate launch --mixed_precision fp16 train.py\n"))
+    assert values(result, "settings.asked.precision") == ["fp16"]
+    assert values(result, "settings.asked.fp16") == [True]
+
+
+def test_unknown_keys_are_kept_apart(tmp_path):
+    result = read_settings(workspace(tmp_path, config_yaml="learning_rate: 1\npooling:\n  token_id: 7\n"))
+    assert values(result, "settings.other.pooling.token_id") == [7]
+
+
+def test_a_code_default_gives_way_to_a_flag(tmp_path):
+    code = 'p.add_argument("--lr", default=1e-3)\np.add_argument("--seed", default=1)\n'
+    ws = workspace(tmp_path, train_py=code, run_sh="python train.py --lr 1e-4\n")
+    assert values(read_settings(ws), "settings.asked.learning_rate") == [1e-4]
+    assert values(read_settings(ws), "settings.asked.seed") == [1]
+
+
+def test_a_notebook_is_read_at_its_own_lines(tmp_path):
+    text = '{\n "cells": [\n  {\n   "source": [\n    "!pip install x\\n",\n    "args = TrainingArguments(\\n",\n    "    learning_rate=2e-4)"\n   ]\n  }\n ]\n}\n'
+    (lr,) = evidence(read_settings(workspace(tmp_path, a_ipynb=text)), "settings.asked.learning_rate")
+    assert (lr.value, lr.line) == (2e-4, 7)
+
+
+def test_fenced_blocks_of_a_markdown_note(tmp_path):
+    text = "# how\n```yaml\nlearning_rate: 1e-4\n```\ntext\n```bash\npython a.py --fp16\n```\n"
+    result = read_settings(workspace(tmp_path, notes_md=text))
+    assert [e.line for e in evidence(result, "settings.asked.learning_rate")] == [3]
+    assert [e.line for e in evidence(result, "settings.asked.fp16")] == [7]
+
+
+def test_broken_files_are_named_and_the_rest_is_read(tmp_path):
+    ws = workspace(tmp_path, a_yaml="lr: [1, 2\nx: }\n", b_json="[" * 100_000, c_yaml="learning_rate: 0.1\n")
+    result = read_settings(ws)
+    problems = reading_of(ws).problems
+    assert any(p.startswith("a.yaml: line") for p in problems)
+    assert any(p.startswith("b.json:") for p in problems)
+    assert values(result, "settings.asked.learning_rate") == [0.1]
+    assert "could not be read" in result.summary
+
+
+def test_places_say_where_a_patch_would_write(tmp_path):
+    ws = workspace(tmp_path, config_yaml="training:\n  max_grad_norm: 100.0  # loose\n")
+    (setting,) = reading_of(ws).asked("gradient_clip_norm")
+    place = setting.place
+    assert (place.format, place.key, place.line) == ("yaml", "training.max_grad_norm", 2)
+    assert setting.line.text[place.column : place.column + place.width] == "100.0"
+
+
+def test_a_thousand_rank_logs_cost_little(tmp_path):
+    root = tmp_path / "run"
+    root.mkdir()
+    text = "Namespace(lr=0.1)\n" + "step 1 loss 2.0\n" * 200
+    for rank in range(1024):
+        (root / f"rank{rank}.log").write_text(text)
+    (root / "config.yaml").write_text("learning_rate: 0.1\n")
+    from traindoctor.agent.workspace import Workspace
+
+    began = time.perf_counter()
+    result = read_settings(Workspace([root]))
+    assert time.perf_counter() - began < 20
+    assert len(evidence(result, "settings.used.learning_rate")) <= 8
+    assert values(result, "settings.asked.learning_rate") == [0.1]
+
+
+def test_nothing_to_read(tmp_path):
+    root = tmp_path / "run"
+    root.mkdir()
+    (root / "weights.bin").write_bytes(os.urandom(100))
+    from traindoctor.agent.workspace import Workspace
+
+    assert read_settings(Workspace([root])).outcome == "not_applicable"

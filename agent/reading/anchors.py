@@ -15,6 +15,7 @@ EVENT = "anchor.event"  # something failed hereabouts: look closely
 FRAME = "anchor.frame"  # a line of a traceback
 WARNING = "anchor.warning"
 RESTART = "anchor.restart"
+RANKS = "anchor.ranks"  # whether rank labels occur in a block at all
 
 _EVENTS = (
     r"Traceback \(most recent call last\)",
@@ -34,6 +35,7 @@ _EVENTS = (
     r"[Uu]ncaught |panicked at |Aborted\b",
 )
 _FRAMES = (r'File "[^"]{1,400}", line \d+', r"-{2,}> ?\d+ ")
+_RANKS = r"\[(?:rank|Rank |RANK |rank: |default)\d|\brank=\d"
 _WARNINGS = (r"\b(?:WARNING|Warning|WARN)\b", r"[A-Za-z]Warning: ", r"[\[: ]W\d{3,4} \d\d:\d\d:\d\d")
 
 
@@ -75,13 +77,13 @@ def anchor_patterns() -> tuple[Pattern, ...]:
     """What goes into the pass beside the signatures. Hits are not looked at twice: the readers of them decide."""
     raw = _raw()
     events = [*_EVENTS, *(t for texts in raw["cascade"].values() for t in texts)]
-    return tuple(
+    return (Pattern(RANKS, _RANKS, verify=False, once=True), *(
         Pattern(name, regex, verify=False, number=i)
         for name, regexes in (
             (EVENT, events), (FRAME, _FRAMES), (WARNING, _WARNINGS), (RESTART, raw["restarted"]),
         )
         for i, regex in enumerate(regexes)
-    )
+    ))
 
 
 def cascade_kind(body: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Hyperscan databases, compiled once: serialized into the cache under a hash of their patterns."""
+"""A hyperscan database, compiled once: serialized into the cache under a hash of its patterns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import os
 import platform
 import tempfile
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,71 +16,62 @@ try:
 except ImportError:  # no wheel for this machine
     hyperscan: Any = None
 
-_FORMAT = b"3"
+_FORMAT = b"5"
 
 
-class Databases:
-    """Two databases over the same patterns: `once` reports a pattern once a block, `all` every match.
+class Database:
+    """One database over many patterns, compiled when first asked for and kept in the cache.
 
     Attributes:
         refused: indices of patterns that hyperscan does not take.
     """
 
-    def __init__(self, regexes: list[bytes]) -> None:
-        self._regexes = regexes
+    def __init__(self, patterns: list[tuple[bytes, bool]]) -> None:
+        self._patterns = patterns
         digest = hashlib.sha256(_FORMAT + repr((hyperscan.__version__, platform.machine())).encode())
-        for regex in regexes:
-            digest.update(len(regex).to_bytes(4, "big") + regex)
-        self._key = digest.hexdigest()[:24]
+        for regex, once in patterns:
+            digest.update(bytes((once,)) + len(regex).to_bytes(4, "big") + regex)
+        self._path = cache_folder() / f"patterns-{digest.hexdigest()[:24]}.hs"
+        self.refused, self.made = self._kept() or self._fresh()
 
-    @cached_property
-    def refused(self) -> frozenset[int]:
-        """Asked once and kept beside the databases."""
-        path = cache_folder() / f"patterns-{self._key}.refused"
-        kept = _read(path)
-        if kept is not None:
-            return frozenset(int(n) for n in kept.split())
-        found = frozenset(i for i, regex in enumerate(self._regexes) if not _takes([regex]))
-        _write(path, b" ".join(str(n).encode() for n in sorted(found)))
-        return found
+    def _kept(self) -> tuple[frozenset[int], Any] | None:
+        kept = _read(self._path)
+        if kept is None:
+            return None
+        head, _, body = kept.partition(b"\n")
+        try:
+            return frozenset(int(n) for n in head.split()), hyperscan.loadb(body, hyperscan.HS_MODE_BLOCK)
+        except (hyperscan.error, ValueError):
+            return None  # written by another machine or version: compile again
 
-    @cached_property
-    def once(self) -> Any:
-        """For the pass: which patterns occur in a block at all."""
-        return self._made("once", hyperscan.HS_FLAG_SINGLEMATCH)
+    def _fresh(self) -> tuple[frozenset[int], Any]:
+        """All at once; one by one only where something is refused."""
+        every = list(range(len(self._patterns)))
+        refused: frozenset[int] = frozenset()
+        try:
+            made = self._compile(every)
+        except hyperscan.error:
+            refused = frozenset(i for i in every if not self._takes(i))
+            made = self._compile([i for i in every if i not in refused])
+        head = b" ".join(str(n).encode() for n in sorted(refused))
+        _write(self._path, head + b"\n" + hyperscan.dumpb(made))
+        return refused, made
 
-    @cached_property
-    def all(self) -> Any:
-        """For blocks in which something occurs."""
-        return self._made("all", 0)
+    def _takes(self, index: int) -> bool:
+        try:
+            self._compile([index])
+        except hyperscan.error:
+            return False
+        return True
 
-    def _made(self, name: str, flags: int) -> Any:
-        path = cache_folder() / f"patterns-{self._key}.{name}"
-        if (kept := _read(path)) is not None:
-            try:
-                return hyperscan.loadb(kept, hyperscan.HS_MODE_BLOCK)
-            except hyperscan.error:
-                pass  # written by another machine or version: compile again
-        indices = [i for i in range(len(self._regexes)) if i not in self.refused]
-        database = _compile([self._regexes[i] for i in indices], indices, flags)
-        _write(path, hyperscan.dumpb(database))
+    def _compile(self, indices: list[int]) -> Any:
+        database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        chosen = [self._patterns[i] for i in indices] or [(rb"\x00\x00nothing to look for\x00\x00", True)]
+        flags = [hyperscan.HS_FLAG_SINGLEMATCH if once else 0 for _, once in chosen]
+        database.compile(
+            expressions=[regex for regex, _ in chosen], ids=indices or [0], elements=len(chosen), flags=flags
+        )
         return database
-
-
-def _takes(regexes: list[bytes]) -> bool:
-    try:
-        _compile(regexes, [0], 0)
-    except hyperscan.error:
-        return False
-    return True
-
-
-def _compile(regexes: list[bytes], ids: list[int], flags: int) -> Any:
-    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-    if not regexes:
-        regexes, ids = [rb"\x00\x00doctor: nothing to look for\x00\x00"], [0]
-    database.compile(expressions=regexes, ids=ids, elements=len(regexes), flags=[flags] * len(regexes))
-    return database
 
 
 def _read(path: Path) -> bytes | None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import re2
 
-from .compiled import Databases, hyperscan
+from .compiled import Database, hyperscan
 
 Match = tuple[int, int]  # index of the pattern, end of the match in the block
 PIECE = 1 << 14  # bytes at a time in which the fallback narrows down a hit
@@ -24,12 +24,17 @@ PIECE = 1 << 14  # bytes at a time in which the fallback narrows down a hit
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One pattern of the pass. `name` is what its hits are filed under; `verify`: hits need the second look."""
+    """One pattern of the pass.
+
+    `name` is what its hits are filed under, `number` tells several of one name apart; `verify`: hits need the
+    second look; `once`: only whether it occurs in a block is asked.
+    """
 
     name: str
     regex: str
     verify: bool = True
-    number: int = 0  # which of several patterns of that name
+    number: int = 0
+    once: bool = False
 
 
 class Scanner(Protocol):
@@ -126,28 +131,15 @@ class HyperscanScanner:
     """One database for all patterns; what hyperscan refuses goes to re2, what both refuse is in `refused`."""
 
     def __init__(self, patterns: list[Pattern]) -> None:
-        self._databases = Databases([relaxed(p.regex).encode() for p in patterns])
-        odd = {i: patterns[i] for i in self._databases.refused}
+        self._database = Database([(relaxed(p.regex).encode(), p.once) for p in patterns])
+        odd = {i: patterns[i] for i in self._database.refused}
         self._rest = Re2Scanner(list(odd.values()), list(odd)) if odd else None
         self.refused: dict[int, str] = self._rest.refused if self._rest else {}
         self._local = threading.local()
 
     def scan(self, block: bytes) -> list[Match]:
-        """Which patterns occur (each reported once, cheap); only where one does, every place of every one."""
+        """Which patterns occur in which lines: each pattern and line once."""
         found: list[Match] = []
-        self._run(self._databases.once, "once", block, found)
-        if found:
-            found.clear()
-            self._run(self._databases.all, "all", block, found)
-        if self._rest:
-            found += self._rest.scan(block)
-        return found
-
-    def _run(self, database: Any, name: str, block: bytes, into: list[Match]) -> None:
-        scratch = getattr(self._local, name, None)
-        if scratch is None:
-            scratch = hyperscan.Scratch(database)
-            setattr(self._local, name, scratch)
         seen_line: dict[int, int] = {}
         find = block.find
 
@@ -156,9 +148,16 @@ class HyperscanScanner:
                 return  # another end of a match on the same line
             stop = find(b"\n", end - 1) if end else find(b"\n")
             seen_line[pattern] = stop if stop >= 0 else len(block)
-            into.append((pattern, end))
+            found.append((pattern, end))
 
+        database = self._database.made
+        scratch = getattr(self._local, "scratch", None)
+        if scratch is None:
+            scratch = self._local.scratch = hyperscan.Scratch(database)
         database.scan(block, match_event_handler=note, scratch=scratch)
+        if self._rest:
+            found += self._rest.scan(block)
+        return found
 
 
 class Re2Scanner:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from .anchors import EVENT, FRAME, RESTART, WARNING, is_harmless
+from .anchors import EVENT, FRAME, RANKS, RESTART, WARNING, is_harmless
 from .clocks import stamp_of
 from .harvest import KEPT, SLOTS, TEMPLATES, Found, Harvest, Slot, template
 from .lines import is_bar, strip, without_escapes
@@ -21,7 +21,6 @@ WARNINGS_READ = 20_000
 
 _RANK = re.compile(rb"\[(?:rank|Rank |RANK |rank: |default)(\d{1,6})\]|\brank=(\d{1,6})[\])]")
 _QUICK_RANK = re.compile(rb"\[(?:rank|Rank |default)(\d{1,6})\]|\brank=(\d{1,6})[\])]")
-_RANK_WORDS = (b"[rank", b"[Rank ", b"[default", b"rank=", b"[RANK ")
 _LABEL = re.compile(rb"(?m)^(\d{1,5}): ")
 
 
@@ -55,9 +54,12 @@ class Stretch:
         data = piece.data
         plain = without_escapes(data) if b"\x1b" in data else data
         self._starts = None if plain is data else _starts(data)
-        if matches := self._scanner.scan(plain):
+        matches = self._scanner.scan(plain)
+        labelled = any(self._patterns[index].name == RANKS for index, _ in matches)
+        if labelled or self._labels:
+            self._ranks(piece, plain, labelled)
+        if matches:
             self._look(piece, plain, sorted(matches, key=lambda m: m[1]))
-        self._ranks(piece, plain)
 
     def _look(self, piece: Piece, plain: bytes, matches: list[tuple[int, int]]) -> None:
         """Go through the hit lines in order; several patterns on one line share its parse."""
@@ -65,6 +67,8 @@ class Stretch:
         start = stop = -1
         line: _HitLine | None = None
         for index, end in matches:
+            if self._patterns[index].once:
+                continue
             at = max(end - 1, 0)
             if not start <= at <= stop or line is None:
                 start = plain.rfind(b"\n", 0, at) + 1
@@ -126,15 +130,13 @@ class Stretch:
         if shape in h.warnings or len(h.warnings) < TEMPLATES:
             h.warnings.setdefault(shape, Slot()).add(found)
 
-    def _ranks(self, piece: Piece, plain: bytes) -> None:
-        spans: list[tuple[int, int]] = []
-        if any(word in plain for word in _RANK_WORDS):
-            dense = sum(plain.count(word) for word in _RANK_WORDS) > DENSE
-            whole = ((0, len(plain)),)
-            spans = [(0, TAIL), (max(len(plain) - TAIL, TAIL), len(plain))] if dense else list(whole)
-        shape = _RANK
-        if self._labels:
-            shape, spans = _LABEL, [(0, TAIL), (max(len(plain) - TAIL, TAIL), len(plain))]
+    def _ranks(self, piece: Piece, plain: bytes, labelled: bool) -> None:
+        ends = [(0, TAIL), (max(len(plain) - TAIL, TAIL), len(plain))]
+        shape, spans = _LABEL, ends
+        if labelled:
+            shape = _RANK
+            dense = plain.count(b"rank") + plain.count(b"[default") > DENSE
+            spans = ends if dense else [(0, len(plain))]
         counted, lines = 0, piece.lines
         for begin, end in spans:
             for m in shape.finditer(plain, begin, min(end, len(plain))):

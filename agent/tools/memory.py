@@ -21,12 +21,14 @@ NODE_USED = re.compile(r"\(IP: \S+?,.{0,400}? was [\d.]+ ?GB / [\d.]+ ?GB \((0\.
 STILL_HELD = re.compile(r"sleep.{0,60}freed.{0,40}, ([\d.]+) GiB memory is still in use", re.IGNORECASE)
 GPU_ALLOCATED = re.compile(r"\bMA ([\d.]+) GB\b.*?Max_MA ([\d.]+) GB")
 KILLED = re.compile(
-    r"return code = -9\b|exit ?code\s?[:=]?\s{0,2}-9\b|code:? 137\b|Signals\.SIGKILL|\bSIGKILL\b|signal 9\b|"
-    r"signal: Killed|exited by signal: ?9|^\s*(?:\S+: line \d+:\s+\d+ )?Killed\b|\bzsh: killed\b",
+    r"(?:return code|exit ?code|exit status)\s{0,3}[:=]?\s{0,3}-9\b|(?:exit )?code:?\s{0,8}137\b|exit status 137\b|"
+    r"Signals\.SIGKILL|\bSIGKILL\b|\bsignal[: ]{1,2}9\b|signal: Killed|"
+    r"^\s*(?:\S{1,80}: line \d+:\s+)?(?:\[\d+\][+-]?\s+)?(?:\d{2,9}\s+)?(?-i:Killed)(?:\s*$|\s{2,})|\bzsh: killed\b",
     re.IGNORECASE,
 )
 NOT_A_DEATH = re.compile(
-    r"(?:if|when|sending|send|forward|will|may|unless)\b.{0,60}(?:SIGKILL|signal 9)", re.IGNORECASE
+    r"\b(?:if|when|sending|send|forward|will|may|unless)\b.{0,60}(?:SIGKILL|signal 9)|force\w* .{0,40}SIGKILL",
+    re.IGNORECASE,
 )
 UNBALANCED = re.compile(r"memory capacity is unbalanced|occupied by other processes", re.IGNORECASE)
 CGROUP = re.compile(

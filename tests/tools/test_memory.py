@@ -241,3 +241,35 @@ def test_carets_under_the_code_are_no_code(tmp_path: Path) -> None:
     seen = look(oom_report, tmp_path, train_log=log)
     assert "checkpoint_save" in seen.values("memory.phase")
     assert any("ema_model.state_dict()" in line for line in seen.lines("memory.frame"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "  exitcode  : -9 (pid: 4242)",
+        "traceback : Signal 9 (SIGKILL) received by PID 4242",
+        "subprocess.CalledProcessError: Command '['python']' died with <Signals.SIGKILL: 9>.",
+        "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
+        "./run.sh: line 5: 12345 Killed                  python train.py",
+        "    Exit Code:    137",
+        "RuntimeError: DataLoader worker (pid 4161) is killed by signal: Killed.",
+        "zsh: killed     python train.py",
+    ],
+)
+def test_deaths_by_sigkill(text: str, tmp_path: Path) -> None:
+    seen = look(oom_report, tmp_path, train_log=f"step 5 loss 1\n{text}\n")
+    assert seen.values("memory.killed") == ["SIGKILL"] and not seen.values("memory.oom")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Unable to shutdown process 12 via 15, forcefully exiting via SIGKILL",
+        "Sending process 2893 closing signal SIGTERM",
+        "will send SIGKILL in 30 s",
+        "Exit Code:    1",
+        "killed workers are restarted by the launcher",
+    ],
+)
+def test_a_launcher_that_cleans_up_is_no_death(text: str, tmp_path: Path) -> None:
+    assert not look(oom_report, tmp_path, train_log=f"step 5 loss 1\n{text}\n").values("memory.killed")

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .anchor_scanner import scanner_of
 from .capture_tables import anchor_words
 from .files import LINE_LIMIT, Line, RunFile
-from .literals import scanner_of
 
 if TYPE_CHECKING:
     from ..workspace import Workspace

@@ -20,9 +20,9 @@ from traindoctor.agent.tools.metrics import read_metrics
 from traindoctor.agent.workspace import Workspace
 
 MEGATRON = (
-    " [2026-08-22 {h:02d}:{m:02d}:{s:02d}.{f:06d}] iteration {i:8d}/ 9000000 | consumed samples: {c:12d} | elapsed time "
-    "per iteration (ms): {t:.1f} | learning rate: {lr:.6E} | lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: {g:.3f} | "
-    "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+    " [2026-08-22 {h:02d}:{m:02d}:{s:02d}.{f:06d}] iteration {i:8d}/ 9000000 | consumed samples: {c:12d} | "
+    "elapsed time per iteration (ms): {t:.1f} | learning rate: {lr:.6E} | lm loss: {loss:.6E} | loss scale: 1.0 | "
+    "grad norm: {g:.3f} | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
 )
 
 

@@ -16,7 +16,7 @@ from ..series import Track
 from .layout import Layout, learn
 from .recipes import Wordings
 from .stems import candidates
-from .text import Reading
+from .text import Reading, read_line
 
 _PART = 64 << 20  # bytes of a file that are worth a thread of their own
 _MIN_ROWS = 24  # rows of one length worth learning a layout for
@@ -85,8 +85,8 @@ class LineReader:
         lengths = ends - starts
         done = np.zeros(len(ends), dtype=bool)
         for length, layouts in self._layouts.items():
-            for layout in layouts:
-                self._apply(layout, array, starts, lengths, done, length)
+            taken = {id(layout): self._apply(layout, array, starts, lengths, done, length) for layout in layouts}
+            layouts.sort(key=lambda layout: -taken[id(layout)])  # the commonest of this stretch first in the next
         if not done.all():
             self._slow(body, array, starts, lengths, done)
         self.lines += len(ends)
@@ -126,17 +126,18 @@ class LineReader:
                 continue
             line = body[start : start + min(length, _LINE_LIMIT)].rstrip(b"\r")
             for piece in line.split(b"\r") if b"\r" in line else (line,):
-                reading, new = self._wordings.read(piece)
+                reading = self._wordings.read(piece)
                 if reading is not None:
                     self._record(reading, self.lines + i + 1, self._offset + start)
-                    if new and open_lengths[length] >= _MIN_ROWS and self._failures < _MAX_FAILURES:
-                        self._learn(line, reading, i, array, starts, lengths, done, open_lengths)
+                    if open_lengths[length] >= _MIN_ROWS and self._failures < _MAX_FAILURES + 4 * self._learned:
+                        self._learn(line, i, array, starts, lengths, done, open_lengths)
 
     def _learn(
-        self, line: bytes, reading: Reading, i: int, array: np.ndarray, starts: np.ndarray, lengths: np.ndarray,
-        done: np.ndarray, open_lengths: Counter[int],
+        self, line: bytes, i: int, array: np.ndarray, starts: np.ndarray, lengths: np.ndarray, done: np.ndarray,
+        open_lengths: Counter[int],
     ) -> None:  # fmt: skip
-        layout = learn(line, reading) if len(self._layouts) < _MAX_LAYOUTS else None
+        reading = read_line(line)  # once more: a wording that is known does not say where its numbers stand
+        layout = learn(line, reading) if reading and len(self._layouts) < _MAX_LAYOUTS else None
         if layout is None:
             self._failures += 1
             return

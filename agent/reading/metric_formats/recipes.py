@@ -37,14 +37,14 @@ class Wordings:
         self._empty: set[bytes] = set()
         self._recipes: dict[bytes, _Recipe | None] = {}
 
-    def read(self, line: bytes) -> tuple[Reading | None, bool]:
-        """What a line says, and whether its wording was new."""
+    def read(self, line: bytes) -> Reading | None:
+        """What a line says; of a known wording without the places of its numbers."""
         wording = line.translate(None, _DIGITS)
         if wording in self._empty:
-            return None, False
+            return None
         recipe = self._recipes.get(wording)
         if recipe is not None and (match := recipe.pattern.match(line)):
-            return _by_recipe(recipe, match), False
+            return _by_recipe(recipe, match)
         reading = read_line(line) if may_measure(line) else None
         if reading is None:
             if len(self._empty) < _KEPT:
@@ -53,7 +53,7 @@ class Wordings:
             self._recipes[wording] = None  # a wording that comes a second time is worth its expression
         elif recipe is None and len(self._recipes) < _RECIPES:
             self._recipes[wording] = _recipe(line, reading)
-        return reading, True
+        return reading
 
 
 def _by_recipe(recipe: _Recipe, match: re.Match[bytes]) -> Reading:

@@ -10,11 +10,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
+from pathlib import Path
+
+from traindoctor.index.places import KNOWLEDGE, Sources
 
 ANSWERABLE = [
     "loss becomes NaN after a few thousand steps",
@@ -93,8 +98,10 @@ UNANSWERABLE = [
 
 COLD = """
 import time; start = time.perf_counter()
+from pathlib import Path
+from traindoctor.index.places import Sources
 from traindoctor.index.search import search, lexical
-found = {call}("gradient norm spikes before the loss explodes")
+found = {call}("gradient norm spikes before the loss explodes", sources=Sources(Path({playbooks!r})))
 assert found and not found.degraded, found.degraded
 print(time.perf_counter() - start)
 """
@@ -107,22 +114,27 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(DOCTOR_CACHE=f"{folder}/cache", DOCTOR_STATE=f"{folder}/state")
-        sys.stdout.write(json.dumps(measure(arguments.documents, arguments.verbose), indent=2) + "\n")
+        playbooks = Path(shutil.copytree(KNOWLEDGE, f"{folder}/knowledge"))  # others may be writing there
+        found = measure(Sources(playbooks), arguments.documents, arguments.verbose)
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
 
 
-def measure(documents_: list[str], verbose: bool = False) -> dict[str, object]:
+def measure(sources: Sources, documents_: list[str], verbose: bool = False) -> dict[str, object]:
     """Everything as one mapping; seconds unless the name says otherwise."""
     from traindoctor.index import build, documents
     from traindoctor.index.search import lexical, search
 
     documents.add(documents_)
     start = time.perf_counter()
-    built = build.build()
+    built = build.build(sources)
     seconds = {"build": time.perf_counter() - start}
     for call in ("search", "lexical"):
         runs = [
             subprocess.run(
-                [sys.executable, "-c", COLD.format(call=call)], capture_output=True, text=True, check=True
+                [sys.executable, "-c", COLD.format(call=call, playbooks=str(sources.playbooks))],
+                capture_output=True,
+                text=True,
+                check=True,
             )
             for _ in range(5)
         ]
@@ -130,10 +142,13 @@ def measure(documents_: list[str], verbose: bool = False) -> dict[str, object]:
     warm = []
     for question in ANSWERABLE:
         start = time.perf_counter()
-        search(question)
+        search(question, sources=sources)
         warm.append(time.perf_counter() - start)
     seconds["search_warm"] = statistics.median(warm)
-    quality = {"hybrid": _quality(search, verbose), "words alone": _quality(lexical, verbose)}
+    quality = {
+        "hybrid": _quality(partial(search, sources=sources), verbose),
+        "words alone": _quality(partial(lexical, sources=sources), verbose),
+    }
     rounded = {name: round(value, 4) for name, value in seconds.items()}
     return {"built": str(built), "seconds": rounded, "quality": quality}
 

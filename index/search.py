@@ -18,10 +18,10 @@ POOL = 50  # candidates of each ranking
 RANK_CONSTANT = 60  # of reciprocal rank fusion
 
 # Calibrated on the questions of benchmarks/index.py: a passage is an answer when its cosine is high on its
-# own, or fair and borne out by shared words. Words alone must share more.
+# own, or the shared words bear it out: the fainter the cosine, the more of them. Words alone must share as many.
 COSINE_ALONE = 0.48
-COSINE_FAIR, OVERLAP_FAIR = 0.30, 0.32
-OVERLAP_ALONE = 0.42
+COSINE_FAIR, OVERLAP_FAIR = 0.30, 0.36
+OVERLAP_ALONE, COSINE_FAINT = 0.48, 0.20
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,4 +190,6 @@ def answers(cosine: float | None, overlap: float) -> bool:
     """Whether a passage bears on the query at all."""
     if cosine is None:
         return overlap >= OVERLAP_ALONE
-    return cosine >= COSINE_ALONE or (cosine >= COSINE_FAIR and overlap >= OVERLAP_FAIR)
+    if cosine >= COSINE_ALONE:
+        return True
+    return overlap >= (OVERLAP_FAIR if cosine >= COSINE_FAIR else OVERLAP_ALONE) and cosine >= COSINE_FAINT

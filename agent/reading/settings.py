@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError
 from .files import Line, RunFile
-from .settings_files import CONFIG_CAP, head, sheet_of
+from .settings_files import CONFIG_CAP, head, share, sheet_of
 from .settings_leaf import Leaf
 from .settings_map import Spelling, normal, settings_map
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ..workspace import Workspace
 
 FILES = 400  # files that are read for settings
-LOG_BUDGET = 2 << 20  # bytes of one log that are looked at
-TOTAL_BUDGET = 48 << 20  # bytes of all files together
+LOG_BUDGET = 1 << 20  # bytes of one log that are looked at
+TOTAL_BUDGET = 32 << 20  # bytes of all files together
 _TRAINS = re.compile(r"\.backward\(|optimizer\.step\(|[Tt]rainer\(|def training_step")
 _ONLY_KNOWN = {"note", "table", "assignment", "variable", "dict", "default"}
 _OFTEN_UNKNOWN = ("Config", "Arguments", "Args", "Trainer", "LLM", "Params", "Loader", "Dataset")
@@ -128,8 +128,9 @@ def _read(ws: Workspace) -> Settings:
     candidates = sorted(ws.files, key=lambda f: (f.role in ("log", "metrics", "other"), f.name))
     if len(candidates) > FILES:
         out.problems.append(f"{len(candidates) - FILES} of {len(candidates)} files were not read for settings")
+    log_limit = share(candidates[:FILES], LOG_BUDGET, TOTAL_BUDGET // 2)
     for file in candidates[:FILES]:
-        limit = LOG_BUDGET if file.role in ("log", "metrics", "other", "capture") else CONFIG_CAP
+        limit = log_limit if file.role in ("log", "metrics", "other", "capture") else CONFIG_CAP
         try:
             lines = head(ws.lines(file), min(limit, budget))
         except (ParseError, OSError, EOFError, ValueError) as e:

@@ -35,6 +35,7 @@ COMMAND = re.compile(
     r"(?:python[\d.]*|torchrun|deepspeed|accelerate|srun|mpirun|swift|megatron|llamafactory-cli|vllm|sglang|tune|trl"
     r"|axolotl|ray|docker|sbatch|export|xtuner|composer|ns-train|bash) +\S"
 )
+_NO_COMMAND = (b"[", b"{", b" ", b"\t", b"", b"(", b"|", b"#")  # first characters of lines that are none
 _FENCE = re.compile(r"^\s*```\s*(\w*)")
 
 
@@ -43,6 +44,9 @@ def sheet_of(file: RunFile, lines: list[Line]) -> tuple[str, Sheet] | None:
     name, suffix = file.name.lower(), _suffix(file)
     if _NOT_SETTINGS.search(name) or file.role in ("checkpoint", "data"):
         return None
+    if suffix not in _BY_SUFFIX and suffix != ".ipynb" and not name.rsplit("/", 1)[-1].startswith("dockerfile"):
+        readable = suffix in _TEXT or file.role in ("log", "config", "environment")
+        return ("text", _text(lines, file)) if readable else None
     text = plain("\n".join(line.text for line in lines))
     if suffix == ".ipynb":
         return "python", read_python(_notebook(text))
@@ -50,8 +54,6 @@ def sheet_of(file: RunFile, lines: list[Line]) -> tuple[str, Sheet] | None:
         return reader.__name__.removeprefix("read_"), reader(text)
     if name.rsplit("/", 1)[-1].startswith("dockerfile"):
         return "shell", read_shell(re.sub(r"(?m)^(?:ENV|ARG|RUN|CMD|ENTRYPOINT) ", lambda m: " " * len(m[0]), text))
-    if suffix in _TEXT or file.role in ("log", "config", "environment"):
-        return "text", _text(text, lines, file)
     return None
 
 
@@ -62,8 +64,11 @@ def _suffix(file: RunFile) -> str:
     return "." + parts[-1] if len(parts) > 1 else ""
 
 
-def _text(text: str, lines: list[Line], file: RunFile) -> Sheet:
+def _text(lines: list[Line], file: RunFile) -> Sheet:
     """A log, a note, or a command someone pasted: all readers that may apply."""
+    start = b"\n".join(line.data for line in lines[:200])
+    whole = len(lines) <= 80 or start[:1] in b"#{" or b"\n#SBATCH" in start or b"```" in start
+    text = plain("\n".join(line.text for line in lines)) if whole else ""
     if text.startswith("#!") or "\n#SBATCH" in text[:4000]:
         return read_shell(text)
     if text.lstrip()[:1] == "{" and '"' in text[:200] and "\n" in text[:200]:
@@ -90,6 +95,8 @@ def _commands(lines: list[Line], sheet: Sheet) -> None:
     while index < min(len(lines), 2000):
         line = lines[index]
         index += 1
+        if line.data[:1] in _NO_COMMAND:
+            continue
         if not COMMAND.match(line.text) or (
             line.text.startswith(("+ ", "++ ", "$ ", "> ")) and not line.text.rstrip().endswith("\\")
         ):
@@ -144,6 +151,12 @@ def _code(literal: str) -> str:
         return ""
     code = code.rstrip("\n")
     return "" if code.lstrip().startswith(("%", "!")) or "\n" in code else code
+
+
+def share(files: list[RunFile], limit: int, total: int) -> int:
+    """Bytes that are looked at of each log: less of each where there are many."""
+    logs = sum(f.role in ("log", "metrics", "other", "capture") for f in files) or 1
+    return max(32 << 10, min(limit, total // logs))
 
 
 def head(lines: Iterable[Line], budget: int, most: int = LOG_LINES) -> list[Line]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 
 from .files import Line
@@ -13,6 +14,7 @@ from .settings_python import Reader
 from .settings_shell import _PROMPT, read_command
 from .settings_values import parse
 
+REPEATS = 12  # lines alike but for their digits that are looked at: metrics, not settings
 BLOCK = 400  # lines a printed dictionary may span
 # One cheap test for every line; what it lets through is looked at closely.
 _ANY = re.compile(
@@ -46,11 +48,15 @@ _METRICS = re.compile(r"\{'(?:train/|eval_|loss|grad_norm|reward|objective/)")
 
 def read_log(lines: list[Line]) -> Sheet:
     """Leaves of the settings a log prints. `lines` are the part of it that is looked at."""
-    sheet = Sheet()
+    sheet, alike = Sheet(), Counter[bytes]()
     index = 0
     while index < len(lines) and not sheet.full:
         line = lines[index]
         index += 1
+        shape = line.data[:96].translate(None, b"0123456789.eE+-")
+        alike[shape] += 1
+        if alike[shape] > REPEATS:
+            continue
         if _ANY.search(line.data[:4000]):
             index += _look(lines, index - 1, sheet)
     return sheet

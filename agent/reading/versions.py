@@ -19,15 +19,16 @@ import yaml
 
 from ..errors import ParseError
 from .files import Line, RunFile
-from .settings_files import head
+from .settings_files import head, share
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
 
 SAME = 2  # lines of one file that are kept for one version
-LOG_LINES, LOG_BYTES = 30_000, 4 << 20
+REPEATS = 12  # lines alike but for their digits that are looked at
+LOG_LINES, LOG_BYTES = 20_000, 2 << 20
 PACKAGES = Path(__file__).resolve().parent.parent.parent / "knowledge" / "packages.yaml"
-FILES, TOTAL_BYTES = 400, 64 << 20
+FILES, TOTAL_BYTES = 400, 32 << 20
 
 _NUMBER = r"\d+(?:\.\d+){1,4}(?:(?:a|b|rc|\.dev|\.post)\d+)?(?:\+[\w.]+)?"
 _PIN = re.compile(rf"(?<![\w.\-])([A-Za-z][A-Za-z0-9_.\-]{{1,60}}?)(?:\[[\w,]+\])?\s?==\s?({_NUMBER})")
@@ -45,6 +46,11 @@ _LISTING = re.compile(
 )
 # `since PyTorch 2.6`: a sentence about versions, not the one installed
 _SPOKEN_OF = re.compile(r"(?i)\b(?:in|since|from|than|with|requires?|needs|to|until|before)\s$")
+_HINT = re.compile(
+    rb"==|[vV]ersion|NCCL|nccl|[tT]orch|LLM|sglang|[dD]river|NV|[cC]uda|CUDA|[pP]ython|[dD]eep[sS]peed|[lL]inux|[kK]ernel"
+    rb"|[lL]ibc|[gG][cC][cC]|libarrow|dylib|sm_|compute_cap|x86_64|aarch64|arm64|amd64|GPU|gpu|[tT]esla|RTX|GTX|AMD"
+    rb"|[xX*] ?[ABH]|Ubuntu|Debian|CentOS|Red Hat|RHEL|macOS|Windows|[tT]ransformers|[dD]evice"
+)
 _GPU_LINE = re.compile(r"(?i)\bgpu|nvidia|tesla|geforce|\brtx\b|device[ :]|instinct|cuda")
 _ARCH = re.compile(r"\b(x86_64|aarch64|arm64|ppc64le|amd64)\b")
 _OS = re.compile(
@@ -130,11 +136,12 @@ def read_environment(ws: Workspace) -> Environment:
 def _read(ws: Workspace) -> Environment:
     out, budget = Environment(), TOTAL_BYTES
     files = sorted(ws.files, key=lambda f: (f.role != "environment", f.role in ("log", "metrics"), f.name))
+    limit = share(files[:FILES], LOG_BYTES, TOTAL_BYTES // 2)
     for file in files[:FILES]:
         if file.role in ("checkpoint", "data"):
             continue
         try:
-            lines = head(ws.lines(file), min(LOG_BYTES, budget), LOG_LINES)
+            lines = head(ws.lines(file), min(limit, budget), LOG_LINES)
         except (ParseError, OSError, EOFError, ValueError) as e:
             out.problems.append(f"{file.name}: {e}"[:300])
             continue
@@ -150,10 +157,8 @@ def _read_file(file: RunFile, lines: list[Line], out: Environment) -> None:
     seen: Counter[tuple[str, str]] = Counter()
     pythons: set[str] = set()
     locked = ""
-    for line in lines:
+    for line in lines if listing else _telling(lines, table):
         text = line.text[:2000]
-        if not listing and not any(c.isdigit() for c in text):
-            continue
         for package, version in _versions(text, listing):
             seen[package, version] += 1
             if seen[package, version] <= SAME or table:
@@ -169,6 +174,16 @@ def _read_file(file: RunFile, lines: list[Line], out: Environment) -> None:
             seen[key, str(value)] += 1
             if seen[key, str(value)] == 1:
                 out.facts.append(Fact(key, value, file, line))
+
+
+def _telling(lines: list[Line], table: bool) -> Iterator[Line]:
+    """Lines of a log that may name a version or a machine; of lines alike but for their digits only some."""
+    alike: Counter[bytes] = Counter()
+    for line in lines:
+        shape = line.data[:96].translate(None, b"0123456789.eE+-")
+        alike[shape] += 1
+        if (alike[shape] <= REPEATS or table) and _HINT.search(line.data[:2000]):
+            yield line
 
 
 def _is_listing(name: str, lines: list[Line]) -> bool:

@@ -183,7 +183,10 @@ def _test(ws: Workspace, hit: Hit) -> Iterator[Evidence]:
     facts = nccl_tests.facts_of(hit.text)
     if facts.wrong is not None:
         yield ws.cite(hit.file, hit.line, "nccl.test_out_of_bounds", facts.wrong)
-        yield ws.cite(hit.file, hit.line, "nccl.test_passed", facts.wrong == 0)
+        if facts.wrong == 0:
+            yield ws.cite(hit.file, hit.line, "nccl.test_passed", True)
+        else:
+            yield ws.cite(hit.file, hit.line, "nccl.test_failed", f"{facts.wrong} values out of bounds")
     if facts.average is not None:
         yield ws.cite(hit.file, hit.line, "nccl.test_bandwidth", facts.average)
     if facts.failure is not None:

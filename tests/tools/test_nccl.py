@@ -123,3 +123,9 @@ def test_the_oldest_wording_of_interfaces(tmp_path: Path) -> None:
     log = N + "NCCL INFO NET : Using interface ib0:12.12.12.102<0>\n" + N + "NCCL INFO NET/IB : Using interface ib0 for sideband communication\n"
     seen = look(nccl_log, tmp_path, train_log=log + N + "NCCL INFO Using internal Network Socket\n")
     assert seen.one("nccl.interface") == "ib0" and seen.values("nccl.net") == ["Socket"]
+
+
+def test_wrong_values_fail_the_test(tmp_path: Path) -> None:
+    seen = look(nccl_log, tmp_path, test_log="NCCL version 2.20.5+cuda12.4\n# Out of bounds values : 12 FAILED\n")
+    assert seen.one("nccl.test_out_of_bounds") == 12 and not seen.values("nccl.test_passed")
+    assert seen.values("nccl.test_failed") and seen.result.outcome == "finding"

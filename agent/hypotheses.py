@@ -28,6 +28,7 @@ SUPPORT: dict[Weight, float] = {"weak": 0.6, "normal": 1.2, "strong": 2.5}
 CONTRADICTION: dict[Weight, float] = {"weak": -0.8, "normal": -2.0, "strong": -4.0}
 FIRST_FAILURE = 0.8
 EXPLAINED = -2.5
+CEILING = 0.97  # no claim is surer than what some hundred labelled incidents can bear out
 ASKED = "question."
 
 
@@ -64,7 +65,7 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float]
             cause=s.playbook.cause,
             playbook=s.playbook.slug,
             title=s.playbook.title,
-            probability=math.exp(s.value) / total,
+            probability=CEILING * math.exp(s.value) / total,
             score=s.value,
             supported_by=_unique(s.supported),
             contradicted_by=_unique(s.contradicted),

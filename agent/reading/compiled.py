@@ -20,22 +20,22 @@ _FORMAT = b"5"
 
 
 class Database:
-    """One database over many patterns, compiled when first asked for and kept in the cache.
+    """One database over many patterns with their hyperscan flags, compiled once and kept in the cache.
 
     Attributes:
         refused: indices of patterns that hyperscan does not take.
     """
 
-    def __init__(self, patterns: list[tuple[bytes, bool]]) -> None:
+    def __init__(self, patterns: list[tuple[bytes, int]]) -> None:
         self._patterns = patterns
         digest = hashlib.sha256(_FORMAT + repr((hyperscan.__version__, platform.machine())).encode())
-        for regex, once in patterns:
-            digest.update(bytes((once,)) + len(regex).to_bytes(4, "big") + regex)
+        for regex, flags in patterns:
+            digest.update(flags.to_bytes(4, "big") + len(regex).to_bytes(4, "big") + regex)
         self._path = cache_folder() / f"patterns-{digest.hexdigest()[:24]}.hs"
         self.refused, self.made = self._kept() or self._fresh()
 
     def _kept(self) -> tuple[frozenset[int], Any] | None:
-        kept = _read(self._path)
+        kept = read_kept(self._path)
         if kept is None:
             return None
         head, _, body = kept.partition(b"\n")
@@ -54,7 +54,7 @@ class Database:
             refused = frozenset(i for i in every if not self._takes(i))
             made = self._compile([i for i in every if i not in refused])
         head = b" ".join(str(n).encode() for n in sorted(refused))
-        _write(self._path, head + b"\n" + hyperscan.dumpb(made))
+        keep(self._path, head + b"\n" + hyperscan.dumpb(made))
         return refused, made
 
     def _takes(self, index: int) -> bool:
@@ -66,15 +66,15 @@ class Database:
 
     def _compile(self, indices: list[int]) -> Any:
         database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-        chosen = [self._patterns[i] for i in indices] or [(rb"\x00\x00nothing to look for\x00\x00", True)]
-        flags = [hyperscan.HS_FLAG_SINGLEMATCH if once else 0 for _, once in chosen]
+        chosen = [self._patterns[i] for i in indices] or [(rb"\x00\x00nothing to look for\x00\x00", 0)]
+        flags = [flags for _, flags in chosen]
         database.compile(
             expressions=[regex for regex, _ in chosen], ids=indices or [0], elements=len(chosen), flags=flags
         )
         return database
 
 
-def _read(path: Path) -> bytes | None:
+def read_kept(path: Path) -> bytes | None:
     """Content of a cache file of ours; None where it is missing, damaged or somebody else's."""
     try:
         if path.stat().st_uid != os.getuid():
@@ -85,7 +85,8 @@ def _read(path: Path) -> bytes | None:
     return data[32:] if hashlib.sha256(data[32:]).digest() == data[:32] else None
 
 
-def _write(path: Path, data: bytes) -> None:
+def keep(path: Path, data: bytes) -> None:
+    """Write a cache file in one step; a cache that cannot be written is done without."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as f:

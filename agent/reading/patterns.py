@@ -8,7 +8,6 @@ at those lines decides with re2.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 
 import re2
 
-from .compiled import Database, hyperscan
+from .compiled import hyperscan
 
 Match = tuple[int, int]  # index of the pattern, end of the match in the block
 PIECE = 1 << 14  # bytes at a time in which the fallback narrows down a hit
@@ -124,40 +123,9 @@ def scanner(patterns: Iterable[Pattern], engine: str = "") -> Scanner:
     known = list(patterns)
     if hyperscan is None or engine == "re2":
         return Re2Scanner(known)
-    return HyperscanScanner(known)
+    from .staged import StagedScanner
 
-
-class HyperscanScanner:
-    """One database for all patterns; what hyperscan refuses goes to re2, what both refuse is in `refused`."""
-
-    def __init__(self, patterns: list[Pattern]) -> None:
-        self._database = Database([(relaxed(p.regex).encode(), p.once) for p in patterns])
-        odd = {i: patterns[i] for i in self._database.refused}
-        self._rest = Re2Scanner(list(odd.values()), list(odd)) if odd else None
-        self.refused: dict[int, str] = self._rest.refused if self._rest else {}
-        self._local = threading.local()
-
-    def scan(self, block: bytes) -> list[Match]:
-        """Which patterns occur in which lines: each pattern and line once."""
-        found: list[Match] = []
-        seen_line: dict[int, int] = {}
-        find = block.find
-
-        def note(pattern: int, _start: int, end: int, _flags: int, _context: Any) -> None:
-            if seen_line.get(pattern, -1) >= end:
-                return  # another end of a match on the same line
-            stop = find(b"\n", end - 1) if end else find(b"\n")
-            seen_line[pattern] = stop if stop >= 0 else len(block)
-            found.append((pattern, end))
-
-        database = self._database.made
-        scratch = getattr(self._local, "scratch", None)
-        if scratch is None:
-            scratch = self._local.scratch = hyperscan.Scratch(database)
-        database.scan(block, match_event_handler=note, scratch=scratch)
-        if self._rest:
-            found += self._rest.scan(block)
-        return found
+    return StagedScanner(known)
 
 
 class Re2Scanner:

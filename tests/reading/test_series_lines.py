@@ -76,6 +76,14 @@ def said(line: str):
         ("[rank3]: step=10 loss=nan", {"rank": 3, "step": 10, "loss": math.nan}),
         ("Epoch: [0][ 10/500]  Time  0.5 ( 0.6)  Data  0.1 ( 0.2)  Loss 2.3456e+00 (2.4)  Acc@1  10.00 ( 9.00)",
          {"step": 10, "step_time": 0.5, "data_time": 0.1, "loss": 2.3456, "accuracy": 10.0}),
+        ("100/100 [==============================] - 5s 50ms/step - loss: 0.5 - accuracy: 0.8 - val_loss: 0.6",
+         {"loss": 0.5, "accuracy": 0.8, "eval_loss": 0.6}),
+        ("2024-01-01 10:00:00 | INFO | train_inner | epoch 001:    100 / 9999 loss=10.2, nll_loss=9.8, ppl=912.1, wps=1234, "
+         "num_updates=100, lr=1e-04, gnorm=1.5, loss_scale=128",
+         {"step": 100, "loss": 10.2, "perplexity": 912.1, "throughput": 1234, "learning_rate": 1e-4, "grad_norm": 1.5,
+          "loss_scale": 128}),
+        ('{"current_steps": 10, "total_steps": 100, "loss": 1.25, "lr": 5e-05, "epoch": 0.1, "percentage": 10.0}',
+         {"step": 10, "loss": 1.25, "learning_rate": 5e-5}),
     ],
 )  # fmt: skip
 def test_lines(line, expected):

@@ -124,7 +124,7 @@ def read_line(line: bytes) -> Reading | None:
             apart.append(sep)
             reading.values.append((found, name, value * found.factor, *m.span()))
     _progress(line, reading)
-    return _kept(reading, apart)
+    return _kept(reading, apart, placed=b"/step" in line)
 
 
 def _progress(line: bytes, reading: Reading) -> None:
@@ -154,9 +154,12 @@ def _progress(line: bytes, reading: Reading) -> None:
         reading.values.append((Meaning("bar_step_time"), unit.decode(), seconds, 0, 0))
 
 
-def _kept(reading: Reading, apart: list[bool]) -> Reading | None:
-    """The reading without what only looks like a metric: settings without a step, sentences with a number."""
-    placed = reading.step is not None or reading.epoch is not None
+def _kept(reading: Reading, apart: list[bool], *, placed: bool) -> Reading | None:
+    """The reading without what only looks like a metric: settings without a step, sentences with a number.
+
+    `placed`: the line is about steps without naming one (`50ms/step`).
+    """
+    placed = placed or reading.step is not None or reading.epoch is not None
     if not placed:
         reading.values = [v for v, sep in zip(reading.values, apart, strict=False) if sep and not v[0].needs_step]
     return reading if reading.values else None

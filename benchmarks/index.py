@@ -95,6 +95,51 @@ UNANSWERABLE = [
     "history of backpropagation",
     "mine bitcoin on a graphics card",
 ]
+# Written after the thresholds were set.
+HELD_OUT = [
+    "my GPU memory grows every step until it crashes",
+    "tokens per second dropped after a node was replaced",
+    "torch.compile recompiles all the time",
+    "why is my perplexity exactly equal to the vocabulary size",
+    "permission denied writing the checkpoint",
+    "deepspeed says gradient overflow and skips every step",
+    "KL divergence explodes during PPO",
+    "the model keeps generating until the maximum length and never stops",
+    "/dev/shm too small in docker",
+    "flash attention not available, falling back to eager",
+    "rank 5 uses the same GPU as rank 4",
+    "hub download fails with 429",
+    "weights_only unpickling error with torch 2.6",
+    "GPU temperature throttling slows the step",
+    "json decode error in the training data",
+    "different world size when resuming zero checkpoint",
+    "no module named apex",
+    "benchmark accuracy is low because the answer is not extracted",
+    "nccl picks docker0 as network interface",
+    "too many open files in the data loader",
+]
+HELD_OUT_UNANSWERABLE = [
+    "recipe for vegan lasagna",
+    "how tall is the Eiffel tower",
+    "my cat is losing weight",
+    "fastest route to the airport",
+    "python list comprehension syntax",
+    "how do I resize a partition on a mac",
+    "meaning of the word serendipity",
+    "best laptop for students",
+    "when does the next train leave",
+    "optimise a SQL query with an index",
+    "how to memorize vocabulary for a language exam",
+    "reward points of my credit card",
+    "gradient background in CSS",
+    "what is the learning curve of chess",
+    "checkpoint Charlie opening hours",
+    "data plan for roaming in Spain",
+    "is a batch of cookies freezable",
+    "loss of appetite in toddlers",
+    "rank of a matrix by hand",
+    "memory foam mattress review",
+]
 
 COLD = """
 import time; start = time.perf_counter()
@@ -154,9 +199,11 @@ def measure(sources: Sources, documents_: list[str], verbose: bool = False) -> d
 
 
 def _quality(search, verbose: bool) -> dict[str, float]:
-    """Share of answerable questions answered, of unanswerable ones refused, and of answers that are in place."""
+    """Shares of answerable questions answered and of unanswerable ones refused, also on held-out questions."""
     answered = [q for q in ANSWERABLE if search(q)]
     wrongly = [q for q in UNANSWERABLE if search(q)]
+    fresh = [q for q in HELD_OUT if search(q)]
+    fresh_wrongly = [q for q in HELD_OUT_UNANSWERABLE if search(q)]
     if verbose:
         for question in [*(q for q in ANSWERABLE if q not in answered), *wrongly]:
             best = [(r.document, r.cosine, r.overlap) for r in search(question)[:2]]
@@ -164,7 +211,8 @@ def _quality(search, verbose: bool) -> dict[str, float]:
     return {
         "answered": round(len(answered) / len(ANSWERABLE), 3),
         "refused": round(1 - len(wrongly) / len(UNANSWERABLE), 3),
-        "precision": round(len(answered) / max(1, len(answered) + len(wrongly)), 3),
+        "held_out_answered": round(len(fresh) / len(HELD_OUT), 3),
+        "held_out_refused": round(1 - len(fresh_wrongly) / len(HELD_OUT_UNANSWERABLE), 3),
     }
 
 

@@ -76,7 +76,7 @@ def embed_documents(
 
     names = [hashlib.sha256(t.encode()).hexdigest()[:24] for t in texts]
     known = _remembered(kept)
-    new = [i for i, name in enumerate(names) if name not in known]
+    new = sorted((i for i, name in enumerate(names) if name not in known), key=lambda i: len(texts[i]))
     if new:
         encode = _sentence_transformer(folder)
         for start in range(0, len(new), BATCH):

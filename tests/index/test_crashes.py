@@ -98,11 +98,12 @@ def test_a_damaged_lexicon_is_compiled_again(cache, sources) -> None:
 
 
 def test_a_hang_ends_at_the_deadline(cache, sources, monkeypatch) -> None:
-    monkeypatch.setattr(searching, "DEADLINE", 0.5)
-    monkeypatch.setattr(store, "nearest", lambda *_: time.sleep(30))
+    assert _healthy(cache, sources)  # libraries are loaded, also on a busy machine
+    monkeypatch.setattr(searching, "DEADLINE", 1.5)
+    monkeypatch.setattr(store, "nearest", lambda *_: time.sleep(60))
     start = time.monotonic()
     found = search(QUESTION, cache_dir=cache, sources=sources)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     assert found[0].document == "loss/fp16_overflow"
     assert "words alone" in found.degraded
     assert store.current(cache, next((cache / "chroma").glob("broken-*")).name[7:].rsplit(".", 1)[0]) is None

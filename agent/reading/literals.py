@@ -13,6 +13,8 @@ from re import _constants as _c  # type: ignore[attr-defined]  # the parse tree 
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
+import yaml
+
 from ..playbook import KNOWLEDGE
 
 SHORTEST = 3
@@ -25,7 +27,8 @@ Strings = tuple[str, ...]
 @cache
 def _ordinary() -> str:
     """Metric lines as every healthy run prints them, in lower case."""
-    return (KNOWLEDGE / "ordinary_lines.txt").read_text(encoding="utf-8").lower()
+    text = (KNOWLEDGE / "ordinary_lines.yaml").read_text(encoding="utf-8")
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["lines"].lower()
 
 
 def required(regex: str) -> tuple[Strings, bool] | None:

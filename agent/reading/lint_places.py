@@ -49,14 +49,17 @@ def place_lints(ws: Workspace, reading: Settings) -> Iterator[Lint]:
 
 
 def lint_at(rule: str, says: str, *settings: Setting) -> Lint:
+    """A lint that stands on the lines of settings."""
     return Lint(rule, says, [(s.file, s.line) for s in settings])
 
 
 def named(settings: list[Setting], name: str) -> list[Setting]:
+    """What was asked for under a canonical name."""
     return [s for s in settings if s.name == name and not s.used]
 
 
 def whole(s: Setting) -> int | None:
+    """A whole positive number below ten million, or None."""
     return s.value if isinstance(s.value, int) and not isinstance(s.value, bool) and 0 < s.value < 10**7 else None
 
 
@@ -103,6 +106,7 @@ def _devices(ws: Workspace, reading: Settings, mine: list[Setting]) -> Iterator[
 
 
 def lines_of(ws: Workspace, file: RunFile) -> list[Line]:
+    """The first lines of a small file; none where it cannot be read."""
     try:
         return head(ws.lines(file), 1 << 20, 5000)
     except (ParseError, OSError, EOFError, ValueError):

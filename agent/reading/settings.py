@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError
+from ..types import Value
 from .files import Line, RunFile
 from .settings_files import CONFIG_CAP, head, share, sheet_of
 from .settings_leaf import Leaf
@@ -225,3 +226,12 @@ def _settled(found: list[Setting]) -> list[Setting]:
             seen.add(identity)
             out.append(s)
     return out
+
+
+def plain_value(value: object) -> Value:
+    """A value that evidence can carry."""
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    if isinstance(value, list):
+        return [v if isinstance(v, bool | int | float | str) else str(v) for v in value]
+    return str(value)

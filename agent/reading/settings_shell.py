@@ -81,6 +81,7 @@ def read_command(line_text: str, line: int) -> Sheet:
 
 
 def sheet_add(sheet: Sheet, leaves: Iterator[Leaf]) -> None:
+    """Add leaves up to the cap."""
     for leaf in leaves:
         sheet.add(leaf)
 

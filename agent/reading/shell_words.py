@@ -15,6 +15,7 @@ _BITS = re.compile(
     r"|(?P<word>(?:'[^']*'|\"(?:[^\"\\]|\\.)*\"|\$\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|`[^`\n]*`|\$\{[^{}\n]*\}|\\.|[^\s;&|<>()'\"\\`$]+|[$'\"\\`])+)",
     re.DOTALL,
 )
+_ARRAY = re.compile(r"[A-Za-z_]\w*\+?=\Z")
 _VARIABLE = re.compile(r"\$(?:\{(\w+|\w+\[[@*]\])(?::?[-=]([^}]*))?\}|(\w+))")
 
 
@@ -58,8 +59,8 @@ def read_script(text: str, first_line: int = 1) -> Script:
             command.append(Word(unquote(m[0]), line, m.start(), m[0][:1] in "'\""))
         elif kind == "heredoc":
             waiting.append(m["tag"])
-        elif kind == "open" and command and command[-1].text.endswith("=") and not array:
-            array, command = command[-1].text.rstrip("=+").split()[-1], [*command[:-1]]
+        elif kind == "open" and command and _ARRAY.match(command[-1].text) and not array:
+            array, command = command[-1].text.rstrip("=+"), [*command[:-1]]
             script.commands.append(command)
             command = []
         elif kind == "close" and array:

@@ -107,6 +107,8 @@ class Fact:
 
 @dataclass(slots=True)
 class Environment:
+    """The reading: every version and fact told, and the files that could not be read."""
+
     versions: list[Version] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..reading.contrasts import Contrast, asked_against_used, between_variants, between_versions
-from ..reading.settings import read_settings
+from ..reading.settings import plain_value, read_settings
 from ..reading.versions import read_environment
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
-from .settings import plain_value
 
 SHOWN = 40
 

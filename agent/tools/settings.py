@@ -8,11 +8,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ..reading.settings import Setting, Settings
+from ..reading.settings import Setting, Settings, plain_value
 from ..reading.settings import read_settings as reading_of
 from ..reading.settings_map import settings_map
 from ..tool import clean, finding, not_applicable, tool
-from ..types import Evidence, ToolResult, Value
+from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 PER_NAME = 8  # lines told of one setting; a hundred rank logs say the same
@@ -61,15 +61,6 @@ def _capped(reading: Settings) -> Iterator[Setting]:
 def _evidence(ws: Workspace, s: Setting) -> Evidence:
     side = "used." if s.used and s.known else "asked." if s.known else ""
     return ws.cite(s.file, s.line, f"settings.{side}{s.name}", plain_value(s.value))
-
-
-def plain_value(value: object) -> Value:
-    """A value that evidence can carry."""
-    if isinstance(value, bool | int | float | str | None):
-        return value
-    if isinstance(value, list):
-        return [v if isinstance(v, bool | int | float | str) else str(v) for v in value]
-    return str(value)
 
 
 def _absences(reading: Settings) -> Iterator[Evidence]:

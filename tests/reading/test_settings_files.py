@@ -174,6 +174,7 @@ def test_table_rows_are_variants_and_series_are_not():
 
 
 HOSTILE = {
+    "nameless array": "=( a )\n== (b)\na= (c)\n",
     "brackets": "[" * 100_000,
     "braces": '{"a":' * 50_000,
     "digits": '{"x": ' + "9" * 6000 + "}",
@@ -256,3 +257,37 @@ def test_flags_stand_on_their_lines(pairs):
     script = "python train.py \\\n" + " \\\n".join(f"  --{k} {v}" for k, v in pairs)
     got = [(leaf.key, leaf.value, leaf.line) for leaf in read_shell(script).leaves if leaf.style == "flag"]
     assert got == [(k, v, i) for i, (k, v) in enumerate(pairs, 2)]
+
+
+SCRAPS = [
+    "{",
+    "[",
+    '"',
+    "'",
+    "\\\n",
+    "&a ",
+    "*a",
+    "<<EOF\n",
+    "$(",
+    "${",
+    "`",
+    "(",
+    ")",
+    ": ",
+    "- ",
+    "\n",
+    "| \n",
+    "%",
+    "#",
+    "=(",
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(SCRIPT)), st.sampled_from(SCRAPS), st.integers(0, 15)), max_size=12))
+def test_a_damaged_script_is_read_by_every_reader(edits):
+    text = SCRIPT
+    for at, scrap, cut in edits:
+        text = text[:at] + scrap + text[at + cut :]
+    for reader in READERS:
+        assert all(1 <= leaf.line <= text.count("\n") + 1 for leaf in reader(plain(text)).leaves)

@@ -78,6 +78,18 @@ def _subcommand(words: list[str]) -> list[str]:
     return words[:1]
 
 
+def test_the_picture_in_the_readme_is_what_the_command_says(doctor: Doctor) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    picture = text.split("<!-- report -->")[1].split("<!-- /report -->")[0]
+    question = re.search(r'doctor ask "([^"]+)"', picture)
+    assert question
+    shown = doctor("ask", question[1], "--run", "evals/demo/files", cwd=ROOT).stdout.splitlines()
+    assert shown[1] in picture
+    assert shown[0].split(",")[0] in picture  # the cause and its status; the percentage may move
+    titles = {"What happened", "Evidence", "What to do", "Checked"}
+    assert titles <= set(shown) & set(picture.splitlines())
+
+
 def test_the_readme_has_commands() -> None:
     assert len(commands()) >= 6
 

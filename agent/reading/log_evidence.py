@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..playbook import quantity
 from ..types import Evidence
-from .anchors import is_harmless
 from .endings import endings
 from .failures import Failures, Note, attempt_at, restarts
 from .files import Line
@@ -126,8 +125,6 @@ def signature_evidence(ws: Workspace, found: LogPass) -> Iterator[Evidence]:
         shown: set[tuple[str, int]] = set()
         for hit in sorted(hits, key=lambda h: (h.number, h.file.name, h.line.number)):
             where = (hit.file.name, hit.line.number)
-            if is_harmless(hit.body) and not hit.captures and len(hits) > 1:
-                continue
             if where not in shown and len(shown) < SIGNATURE_LINES:
                 shown.add(where)
                 value: Any = {k: typed(v) for k, v in hit.captures.items()} or True

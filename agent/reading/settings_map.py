@@ -16,7 +16,7 @@ from .settings_values import UNSET, as_type
 MAP = Path(__file__).resolve().parent.parent.parent / "knowledge" / "settings.yaml"
 # Their short keys (`time`, `n`, `r`) mean something else elsewhere: never accepted in other files.
 _PRIVATE = {"launcher", "slurm", "env", "peft", "tokenizer", "model", "llava"}
-_META = {"type", "also", "default", "absent", "values", "min", "max"}
+_META = {"type", "also", "default", "absent", "values", "min", "max", "instead", "needs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class Canonical:
     default: dict[str, Any] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     values: dict[str, Any] = field(default_factory=dict)
+    instead: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
     spelled: dict[str, tuple[Spelling, ...]] = field(default_factory=dict)
@@ -170,9 +172,17 @@ def _canonical(name: str, entry: dict[str, Any], frameworks: set[str], path: Pat
         if where in frameworks or where == "also"
     }
     return Canonical(
-        name, entry["type"], entry.get("default", {}), tuple(entry.get("absent", ())),
-        {str(k).lower(): v for k, v in entry.get("values", {}).items()}, entry.get("min"), entry.get("max"), spelled,
-    )  # fmt: skip
+        name,
+        entry["type"],
+        default=entry.get("default", {}),
+        absent=tuple(entry.get("absent", ())),
+        values={str(k).lower(): v for k, v in entry.get("values", {}).items()},
+        instead=tuple(entry.get("instead", ())),
+        needs=tuple(entry.get("needs", ())),
+        low=entry.get("min"),
+        high=entry.get("max"),
+        spelled=spelled,
+    )
 
 
 def _spelling(name: str, spelled: str | dict[str, Any]) -> Spelling:

@@ -69,7 +69,7 @@ def _absences(reading: Settings) -> Iterator[Evidence]:
     present = {s.name for s in reading.all if not s.used and not s.file.good}
     mine = [s for s in reading.sources if not s.file.good and s.format != "table" and s.asks]
     for c in known.canonical.values():
-        if c.name in present or not c.absent:
+        if not c.absent or present & {c.name, *c.instead} or not present >= set(c.needs):
             continue
         owners = [
             s for s in mine

@@ -145,3 +145,12 @@ def test_nothing_to_read(tmp_path):
     from traindoctor.agent.workspace import Workspace
 
     assert read_settings(Workspace([root])).outcome == "not_applicable"
+
+
+def test_a_setting_given_another_way_is_not_absent(tmp_path):
+    base = "per_device_train_batch_size: 1\n"
+    for more, absent in (("", True), ("warmup_ratio: 0.1\n", False), ("warmup_steps: 5\n", False)):
+        folder = tmp_path / str(len(more))
+        folder.mkdir()
+        result = read_settings(workspace(folder, config_yaml=base + more))
+        assert bool([e for e in evidence(result, "settings.asked.warmup_steps") if e.kind == "absent"]) is absent

@@ -56,7 +56,7 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
         status=status,
         root_cause=RootCause(
             id=cause, title=title, playbook=playbook.slug if playbook else None,
-            confidence=differential[0].confidence, first_failure=_first_failure(facts),
+            confidence=differential[0].confidence, first_failure=_first_failure(proof, facts),
         ),
         also=_also(leader, diagnosis.hypotheses, by_slug),
         summary=kept,
@@ -87,7 +87,7 @@ def _page(cause: str, playbooks: Sequence[Playbook]) -> Playbook | None:
 def _sentences(cause: str, title: str, meaning: str, proof: list[Evidence], facts: Facts) -> list[Sentence]:
     context = salience.context(facts)
     shown = proof or context
-    lead = Sentence(text=f"{title}: {meaning}." if meaning != title else f"{title}.", cites=[e.id for e in shown[:6]])
+    lead = Sentence(text=f"{title or meaning}.", cites=[e.id for e in shown[:6]])
     if cause == INSUFFICIENT:
         lead = Sentence(text="The material does not identify a cause.", cites=[e.id for e in context[:4]])
     return [lead, *wording.listing([*proof, *context], 18)]
@@ -136,14 +136,24 @@ def _also(leader: Hypothesis | None, ranked: list[Hypothesis], by_slug: dict[str
     ][:3]  # fmt: skip
 
 
-def _first_failure(facts: Facts) -> FirstFailure:
-    found = facts.get("error.first") or facts.get("loss.first_nan_step") or facts.get("watchdog.timeout")
-    if not found:
+def _first_failure(proof: list[Evidence], facts: Facts) -> FirstFailure:
+    """Rank, host, step and time of what broke first.
+
+    A line that proves the verdict comes before the first exception: that one may be a peer that only noticed.
+    """
+    fell_silent = facts.get("rank.silent_while_others_fail")
+    seen = [*facts.get("error.first"), *facts.get("loss.first_nan_step"), *facts.get("watchdog.timeout")]
+    first = {(e.file, e.line) for e in facts.get("error.first")}
+    placed = [e for e in proof if (e.file, e.line) in first]
+    if not placed:
+        placed = [e for e in [*proof, *fell_silent] if e.rank is not None or e.host] or seen
+    if not placed:
         return FirstFailure()
-    e = found[0]
-    step = e.step if e.step is not None else next((x.value for x in facts.get("run.last_step")), None)
-    known = step if isinstance(step, int) else None
-    return FirstFailure(rank=e.rank, host=e.host, step=known, time=e.time, attempt=e.attempt)
+    e = placed[0]
+    rank = e.rank if e.rank is not None else next((x.rank for x in fell_silent if x.rank is not None), None)
+    step = next((x.step for x in [e, *seen] if x.step is not None), None)
+    time = e.time or next((x.time for x in proof if x.time), None)
+    return FirstFailure(rank=rank, host=e.host, step=step, time=time, attempt=e.attempt)
 
 
 def _chain(proof: list[Evidence], facts: Facts) -> list[ChainLink]:
@@ -162,30 +172,32 @@ def _chain(proof: list[Evidence], facts: Facts) -> list[ChainLink]:
 
 
 def _fix(fix: Fix, facts: Facts) -> ReportFix:
-    steps = [f"export {name}={value}" for name, value in fix.env.items()]
-    steps += [_change(name, change, facts) for name, change in fix.settings.items()]
+    changes = [_change(name, change, facts) for name, change in fix.settings.items()]
     return ReportFix(
         title=fix.title,
-        why=" ".join(filter(None, (fix.why, fix.text))),
-        commands=[*steps, *fix.commands],
+        why=" ".join(filter(None, (fix.why, fix.text, *changes))),
+        commands=[*(f"export {name}={value}" for name, value in fix.env.items()), *fix.commands],
         verify=f"doctor tool {fix.verify.replace('_', '-')}" if fix.verify else "",
     )
 
 
 def _change(name: str, change: SettingChange | bool | int | float | str, facts: Facts) -> str:
-    """A setting's change in words, in the spelling the run itself uses where it has one."""
-    now = next((e for e in facts.get(f"settings.asked.{name}") if e.kind == "line"), None)
-    at = f"  # now {now.value} in {wording.place(now)}" if now else ""
+    """A setting's change as a sentence, with where the run sets it now."""
+    found = facts.get(f"settings.asked.{name}")
+    now = next((e for e in found if e.kind == "line"), None)
+    at = f" (the run: {now.value} in {wording.place(now)})" if now else ""
+    if not now and found:
+        at = f" (not set in {', '.join((found[0].searched or [])[:3])})"
     if not isinstance(change, SettingChange):
-        return f"{name} = {change}{at}"
+        return f"Set {name} to {change}{at}."
     if change.remove:
-        return f"remove {name}{at}"
-    if change.multiply is not None:
-        if now and isinstance(now.value, int | float):
-            value = now.value * change.multiply
-            return f"{name} = {round(value) if isinstance(now.value, int) else value:g}{at}"
-        return f"{name} x {change.multiply:g}{at}"
-    return f"{name} = {change.set}{at}"
+        return f"Remove {name}{at}."
+    if change.multiply is None:
+        return f"Set {name} to {change.set}{at}."
+    if now and isinstance(now.value, int | float) and not isinstance(now.value, bool):
+        value = now.value * change.multiply
+        return f"Set {name} to {max(1, round(value)) if isinstance(now.value, int) else f'{value:g}'}{at}."
+    return f"Multiply {name} by {change.multiply:g}{at}."
 
 
 def _next_steps(

@@ -7,7 +7,6 @@ from collections import defaultdict
 from functools import cache
 
 import pytest
-
 from traindoctor.agent.playbook import KNOWLEDGE, Playbook, causes, read_folder
 from traindoctor.agent.proofs import faults
 

@@ -209,8 +209,6 @@ def _next_steps(
             steps += by_slug[h.playbook].next_steps[:2]
             if h.missing:
                 steps.append(f"To test {h.cause}: {'; '.join(h.missing[:3])}")
-    if playbook and playbook.body:
-        steps.append(f"Read: doctor playbook show {playbook.slug}")
     return list(dict.fromkeys(steps))[:10]
 
 

@@ -26,6 +26,7 @@ from .deadline import Deadline
 from .errors import ParseError, ToolError
 from .events import ApprovalNeeded, CallStarted, Event, Note, ToolFinished
 from .library import broken, playbooks
+from .passages import passages
 from .planner import Diagnosis, Planner, View
 from .playbook import causes
 from .predicates import Facts
@@ -162,6 +163,10 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     if concluded.dropped and not state["rejections"] and diagnosis.sentences:
         return {"rejections": concluded.dropped, "diagnosis": None, "calls": []}
     report = concluded.report
+    settled = report.status in ("confirmed", "healthy")
+    title, cause = report.root_cause.title, report.root_cause.id or ""
+    question = state.get("question", "")
+    report.next_steps += passages(question, title, cause, settled=settled, notes=context.notes)
     report.checked = [
         Checked(tool=r["call"]["tool"], outcome=r["outcome"], why=r["summary"]) for r in state["results"]
     ] + [Checked(tool="workspace", outcome="failed", why=f"{n}: {why}") for n, why in context.workspace.skipped[:40]]

@@ -97,6 +97,7 @@ def kept(code: Code, project: Project) -> Iterator[Hazard]:
 
 
 def calls_in(node: ast.AST, *wanted: str) -> list[ast.Call]:
+    """Calls within a node, in order of the source."""
     return [n for n in walk(node) if isinstance(n, ast.Call) and last(n.func) in wanted]
 
 

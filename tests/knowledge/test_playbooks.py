@@ -14,7 +14,7 @@ PARTS = ["What it looks like", "Why it happens", "How to tell it apart", "What t
 WORDS = (100, 420)
 RUN = 10  # a run of this many words in two bodies is a copy
 FOLKLORE = ("NCCL_COMM_ID_TIMEOUT", "NCCL_TREE_THRESHOLD", "NCCL_TIMEOUT", "--sglang-router-strategy")
-LONG_GAP = re.compile(r"\.(\*|\+|\{0,(\d+)\})")
+LONG_GAP = re.compile(r"(?<!\\)\.(\*|\+|\{0,(\d+)\})")
 
 
 @cache

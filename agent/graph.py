@@ -32,6 +32,7 @@ from .playbook import causes
 from .predicates import Facts
 from .prior import prior
 from .question import asked
+from .quotes import verified
 from .report import Checked, Meta, Report, Sentence
 from .tool import all_tools
 from .types import Call, Evidence, Hypothesis, Risk, ToolResult
@@ -106,12 +107,16 @@ def _run(call: Call, context: Context) -> ToolResult:
         return ToolResult("failed", f"no tool is called {call.tool!r}")
     try:
         with Deadline(CALL_SECONDS):
-            return tool(context.workspace, **call.args)
+            result = tool(context.workspace, **call.args)
     except (ToolError, ParseError, TimeoutError) as e:
         return ToolResult("failed", str(e))
     except Exception as e:  # noqa: BLE001 - a bug in one tool must not cost the whole diagnosis; it is told as ours
         context.notes.append(f"{call.tool} crashed ({type(e).__name__}: {e}); this is a bug in doctor")
         return ToolResult("failed", f"bug in doctor: {type(e).__name__}: {e}")
+    result.evidence, wrong = verified(result.evidence, context.workspace)
+    if wrong:
+        context.notes.append(f"{call.tool} quoted {wrong} lines that do not stand there; left out (bug in doctor)")
+    return result
 
 
 def plan(state: State, runtime: Runtime[Context]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("workspace", "tool", "reading"),
     ("tools",),
     ("predicates", "hypotheses", "planner", "question", "prior", "gate", "salience", "wording", "restart",
-     "conclude", "passages", "patch", "llm", "proofs", "advice"),
+     "conclude", "passages", "quotes", "patch", "llm", "proofs", "advice"),
     ("graph", "checkpoints", "store"),
     ("session",),
     ("outline", "render", "markdown", "evals", "tui"),

@@ -142,7 +142,10 @@ class Stretch:
             for m in shape.finditer(plain, begin, min(end, len(plain))):
                 lines += plain.count(b"\n", counted, m.start())
                 counted = m.start()
-                self.harvest.rank(int(next(g for g in m.groups() if g is not None)), lines + 1, piece.offset + m.start())
+                start = plain.rfind(b"\n", 0, m.start()) + 1
+                if self._starts is not None:  # escapes were taken off: the line begins elsewhere in the file
+                    start = int(self._starts[lines - piece.lines])
+                self.harvest.rank(int(next(g for g in m.groups() if g is not None)), lines + 1, piece.offset + start)
 
 
 class _HitLine:

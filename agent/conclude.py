@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 import yaml
 
 from . import gate, salience, wording
-from .planner import HEALTHY, INSUFFICIENT, Diagnosis, is_settled
+from .planner import HEALTHY, INSUFFICIENT, LIKELY, Diagnosis, is_settled
 from .playbook import KNOWLEDGE, Fix, Playbook, SettingChange
 from .predicates import Facts
 from .report import (
@@ -26,7 +26,6 @@ from .report import (
 )  # fmt: skip
 from .types import Evidence, Hypothesis
 
-LIKELY = 0.5
 ALSO_SCORE = 1.5  # log odds from which an independent second finding is worth a line
 DIFFERENTIAL = 6
 

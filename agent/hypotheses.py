@@ -80,8 +80,8 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float]
 
 def _score(playbook: Playbook, facts: Facts, prior: float) -> _Score:
     score = _Score(playbook, BASE + prior + (GENERAL if playbook.general else 0.0))
-    decisive = _weigh_signatures(score, facts)
-    _weigh_required(score, facts, decisive)
+    signature = _weigh_signatures(score, facts)
+    _weigh_required(score, facts, signature)
     for predicate in playbook.supports:
         found = judge(predicate, facts)
         if found.state == "true":
@@ -97,28 +97,29 @@ def _score(playbook: Playbook, facts: Facts, prior: float) -> _Score:
     return score
 
 
-def _weigh_signatures(score: _Score, facts: Facts) -> bool:
+def _weigh_signatures(score: _Score, facts: Facts) -> float:
+    """Add the signatures' weight and return the strongest one; 0 where none was hit."""
     hits = facts.get(score.playbook.key)
     weights: dict[int, float] = {}
-    decisive = False
     for e in hits:
         for number, signature in enumerate(score.playbook.signatures):
             if signature.harmless or number in weights or not _pattern(signature.pattern).search(e.text):
                 continue
-            decisive = decisive or signature.decisive
             weights[number] = DECISIVE if signature.decisive else SIGNATURE[signature.weight]
     if not weights:
-        return False
+        return 0.0
     score.value += max(weights.values()) + min(MORE_SIGNATURES * (len(weights) - 1), 1.0)
     score.positive = True
     score.supported += [e.id for e in hits[:4]]
     first = {(e.file, e.line) for e in facts.get("error.first")}
     if any((e.file, e.line) in first for e in hits):
         score.value += FIRST_FAILURE
-    return decisive
+    return max(weights.values())
 
 
-def _weigh_required(score: _Score, facts: Facts, decisive: bool) -> None:
+def _weigh_required(score: _Score, facts: Facts, signature: float) -> None:
+    """Add what is required. Proof is in the predicates, in a decisive line, or in a strong one of its own."""
+    decisive = signature >= DECISIVE
     states = []
     for predicate in score.playbook.requires:
         found = judge(predicate, facts)
@@ -145,7 +146,11 @@ def _weigh_required(score: _Score, facts: Facts, decisive: bool) -> None:
         score.missing += [describe(p) for p, j in zip(score.playbook.any_of, any_of, strict=True) if j.state != "true"][
             :3
         ]
-    held = all(s == "true" for s in states) and (not any_of or any(j.state == "true" for j in any_of))
+    telling = [
+        j.state == "true" and (p.key != score.playbook.key or signature >= SIGNATURE["strong"])
+        for p, j in zip(score.playbook.any_of, any_of, strict=True)
+    ]
+    held = all(s == "true" for s in states) and (not any_of or any(telling))
     score.proven = not score.false_required and (decisive or (held and bool(states or any_of)))
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from .paths import cache_folder
 from .errors import KnowledgeError
+from .paths import cache_folder
 from .playbook import KNOWLEDGE, Playbook, parse, playbook_files
 
 

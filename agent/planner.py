@@ -13,6 +13,7 @@ from .report import Sentence
 from .tool import all_tools
 from .types import Call, Hypothesis, Risk
 
+LIKELY = 0.5  # probability from which a cause is called likely, and below which nothing is confirmed
 CONFIRMED_MARGIN = 1.0  # log odds to the best rival that is not the winner's own consequence
 HEALTHY, INSUFFICIENT = "none.healthy", "none.insufficient_evidence"
 
@@ -63,7 +64,7 @@ def verdict(ranked: list[Hypothesis]) -> str:
 
 def is_settled(ranked: list[Hypothesis]) -> bool:
     """Whether everything the leader requires holds, nothing contradicts it and no rival is near."""
-    if not ranked or not ranked[0].required or ranked[0].contradicted_by:
+    if not ranked or not ranked[0].required or ranked[0].contradicted_by or ranked[0].probability < LIKELY:
         return False
     rivals = [h for h in ranked[1:] if h.explained_by != ranked[0].cause and h.positive]
     return not rivals or ranked[0].score - rivals[0].score >= CONFIRMED_MARGIN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any, TypeVar
 
 from .errors import NothingReadable, ParseError, UsageError
@@ -49,6 +49,7 @@ class Workspace:
         self._shell = shell or Live()
         self._memo: dict[Any, Any] = {}
         self._lock = RLock()
+        self._told = Lock()  # its own: workers of a reading tell while the reading is being made
         self.files: list[RunFile] = []
         self.skipped: list[tuple[str, str]] = []
         for root in [*roots, *self.good]:
@@ -107,7 +108,7 @@ class Workspace:
 
     def tell(self, name: str, why: str) -> None:
         """Note something that was found and could not be read, or not wholly; the same thing once."""
-        with self._lock:
+        with self._told:
             if (name, why) not in self.skipped:
                 self.skipped.append((name, why))
 

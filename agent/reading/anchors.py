@@ -19,7 +19,7 @@ RANKS = "anchor.ranks"  # whether rank labels occur in a block at all
 
 _EVENTS = (
     r"Traceback \(most recent call last\)",
-    r"[A-Za-z](?:Error|Exception)\b",
+    r"\w(?:Error|Exception)\b",
     r"\bError: ",
     r"\bException: ",
     r"\b(?:ERROR|FATAL|CRITICAL)\b",
@@ -41,14 +41,14 @@ _WARNINGS = (r"\b(?:WARNING|Warning|WARN)\b", r"[A-Za-z]Warning: ", r"[\[: ]W\d{
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Compiled patterns of `cascades.yaml`."""
+    """Compiled patterns of `cascades.yaml`: each list as one pattern, consequences also one by one."""
 
     cascade: tuple[tuple[str, Any], ...]
-    harmless: tuple[Any, ...]
+    any_cascade: Any
+    harmless: Any
+    progress: Any
+    telling: Any
     finished: tuple[Any, ...]
-    restarted: tuple[Any, ...]
-    progress: tuple[Any, ...]
-    telling: tuple[Any, ...]
 
 
 @cache
@@ -63,13 +63,14 @@ def table() -> Table:
     """The table, read once."""
     raw = _raw()
 
-    def compiled(name: str) -> tuple[Any, ...]:
-        return tuple(p for p in (searcher(text) for text in raw[name]) if p is not None)
+    def one(texts: list[str]) -> Any:
+        return searcher("|".join(f"(?:{t})" for t in texts))
 
-    cascade = tuple(
-        (kind, p) for kind, texts in raw["cascade"].items() for p in (searcher(t) for t in texts) if p is not None
+    each = [(kind, text) for kind, texts in raw["cascade"].items() for text in texts]
+    return Table(
+        tuple((kind, searcher(text)) for kind, text in each), one([text for _, text in each]), one(raw["harmless"]),
+        one(raw["progress"]), one(raw["telling"]), tuple(searcher(text) for text in raw["finished"]),
     )
-    return Table(cascade, *(compiled(n) for n in ("harmless", "finished", "restarted", "progress", "telling")))
 
 
 @cache
@@ -88,19 +89,21 @@ def anchor_patterns() -> tuple[Pattern, ...]:
 
 def cascade_kind(body: str) -> str | None:
     """The kind of consequence a line is, or None."""
+    if table().any_cascade.search(body) is None:
+        return None
     return next((kind for kind, p in table().cascade if p.search(body)), None)
 
 
 def is_harmless(body: str) -> bool:
     """Whether a line only looks like trouble."""
-    return any(p.search(body) for p in table().harmless)
+    return table().harmless.search(body) is not None
 
 
 def is_progress(body: str) -> bool:
     """Whether a line is what a living run prints again and again."""
-    return any(p.search(body) for p in table().progress)
+    return table().progress.search(body) is not None
 
 
 def is_telling(body: str) -> bool:
     """Whether a line behind an exception says what happened."""
-    return any(p.search(body) for p in table().telling)
+    return table().telling.search(body) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +12,7 @@ from .failures import Failures, Note
 from .files import Line, RunFile
 from .lines import segments, strip
 from .logpass import FileSummary, LogPass
+from .tracebacks import Failure
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
@@ -48,9 +50,15 @@ def endings(ws: Workspace, found: LogPass, wrong: Failures) -> Endings:
 
 def _judge(found: LogPass, wrong: Failures) -> Endings:
     result = Endings()
-    for summary in found.files.values():
+    units: dict[str, list[Failure]] = defaultdict(list)
+    notes: dict[str, list[Note]] = defaultdict(list)
+    for unit in wrong.units:
+        units[unit.file.name].append(unit)
+    for note in wrong.notes:
+        notes[note.file.name].append(note)
+    for name, summary in found.files.items():
         if summary.file.role == "log" and not summary.file.good:
-            result.files.append(_ending(summary, wrong))
+            result.files.append(_ending(summary, units[name], notes[name]))
     result.state = _state(result.files, wrong)
     result.decides = _deciding(result, wrong)
     trouble = any(not u.cascade for u in wrong.units) or any(n.kind != "error" for n in wrong.notes)
@@ -58,10 +66,8 @@ def _judge(found: LogPass, wrong: Failures) -> Endings:
     return result
 
 
-def _ending(summary: FileSummary, wrong: Failures) -> Ending:
+def _ending(summary: FileSummary, units: list[Failure], notes: list[Note]) -> Ending:
     file = summary.file
-    units = [u for u in wrong.units if u.file.name == file.name]
-    notes = [n for n in wrong.notes if n.file.name == file.name]
     finished = _finished(summary, max((u.line.number for u in units), default=0))
     last = summary.last_line
     if finished is not None:

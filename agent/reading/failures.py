@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 WHOLE = 1 << 20  # bytes up to which a file with trouble in it is parsed from end to end
 BEFORE, BEHIND = 1 << 11, 1 << 14  # bytes around a place of trouble that are parsed in larger files
-FILE_BUDGET, RUN_BUDGET = 4 << 20, 24 << 20
+FILE_BUDGET, RUN_BUDGET = 2 << 20, 12 << 20
 NOTES = 400  # lines of one kind that are kept of one file
+UNITS = 1500  # failures that are kept of one file
 
 _EXIT = re.compile(
     r"exit ?code *[:=]? *(?P<a>-?\d{1,5})|return code *[:=]? *(?P<b>-?\d{1,5})|exit(?:ed)?(?: with)? (?:status|code) *[:=]? *(?P<c>-?\d{1,5})"
@@ -97,7 +98,7 @@ def _make(ws: Workspace, found: LogPass) -> Failures:
         block: dict[str, Read] = {}
         for read in reads(_close_lines(ws, summary, min(budget, FILE_BUDGET)), summary.labels):
             budget -= len(read.line.data)
-            inside = parser.feed(read)
+            inside = len(parser.failures) < UNITS and parser.feed(read)
             _block(block, read, summary.file, result)
             for note in _notes(read, summary.file, inside):
                 kept[note.kind] = kept.get(note.kind, 0) + 1
@@ -255,7 +256,9 @@ def _place_attempts(found: LogPass, result: Failures) -> None:
 
 def restarts(summary: FileSummary) -> list[tuple[Line, int]]:
     """Where new attempts begin in one log: the line, and the number of the attempt it begins (from 1)."""
-    lived = min((n for n in _progress_lines(summary)), default=None)
+    if summary.restarts is not None:
+        return summary.restarts
+    lived = next(_progress_lines(summary), None) if summary.harvest.restarts else None
     found: list[tuple[Line, int]] = []
     attempt, last = 1, -100
     for f in summary.harvest.restarts:
@@ -264,6 +267,7 @@ def restarts(summary: FileSummary) -> list[tuple[Line, int]]:
             attempt = int(said[1]) if said else attempt + 1
             found.append((Line(f.number, f.offset, f.data, f.cut), attempt))
         last = f.number
+    summary.restarts = found
     return found
 
 

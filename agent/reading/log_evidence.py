@@ -18,6 +18,7 @@ from .tracebacks import Failure, Frame
 if TYPE_CHECKING:
     from ..workspace import Workspace
 
+GROUPS = 40
 FRAMES, ERROR_LINES, WARNINGS, SIGNATURE_LINES, RANKS = 60, 20, 30, 24, 16
 MESSAGE = 400
 _NUMBER = re.compile(r"^-?\d[\d_,]*(?:\.\d+)?(?:[eE][+-]?\d+)?$")
@@ -48,7 +49,7 @@ def failure_evidence(ws: Workspace, wrong: Failures) -> Iterator[Evidence]:
         if not wrong.first_known:
             yield _cited(ws, wrong.first, wrong.first.line, "error.first_unknown")
     seen_frames: set[str] = set()
-    for group in wrong.groups:
+    for group in sorted(wrong.groups, key=lambda g: g.lead.origin is not wrong.first)[:GROUPS]:
         for unit in _told(group.lead, group.members):
             yield from _unit_evidence(ws, unit, seen_frames)
 

@@ -67,6 +67,7 @@ class FileSummary:
     last_progress: Line | None = None
     first_stamp: Stamp | None = None
     last_stamp: Stamp | None = None
+    restarts: list[tuple[Line, int]] | None = None  # where attempts begin, once asked for
 
     @property
     def lines(self) -> int:

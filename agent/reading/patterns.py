@@ -171,11 +171,20 @@ class Re2Scanner:
             at = end
         return found
 
-    @staticmethod
-    def _lines(sets: Any, kept: list[int], block: bytes, at: int, end: int, into: list[Match]) -> None:
+    def _lines(self, sets: Any, kept: list[int], block: bytes, at: int, end: int, into: list[Match]) -> None:
         while at < end:
             stop = block.find(b"\n", at, end)
             stop = end if stop < 0 else stop
-            for index in sets.Match(block[at:stop]) or ():
-                into.append((kept[index], max(stop, at + 1)))
+            for found in sets.Match(block[at:stop]) or ():
+                into.append((kept[found], self._where(kept[found], block, at, stop)))
             at = stop + 1
+
+    def _where(self, index: int, block: bytes, at: int, stop: int) -> int:
+        """Where in a line the match ends; it matters only where a line holds more than is shown of it."""
+        line = block[at:stop]
+        if len(line) < 4096 and b"\r" not in line:
+            return max(stop, at + 1)
+        regex = relaxed(self._patterns[self._indices.index(index)].regex).encode().decode("latin-1")
+        search = searcher(regex)
+        m = search.search(line.decode("latin-1")) if search is not None else None
+        return at + max(m.end(), 1) if m else max(stop, at + 1)

@@ -86,7 +86,7 @@ class Stretch:
             if line.anchored:
                 return
             line.anchored = True
-            h.anchor(line.offset, line.number)
+            h.anchor(line.place(at), line.number)
         elif name == WARNING:
             self._warning(line, at)
         elif name == RESTART:
@@ -166,6 +166,12 @@ class _HitLine:
         self.anchored = self.warned = self._ranked = False
         self._cache: dict[int, Found] = {}
         self._rank: int | None = None
+
+    def place(self, at: int) -> int:
+        """Offset from which this line is read again: of a very long one, that of the part with the match."""
+        if self._stop - self._start <= KEPT or self._plain is not self._piece.data:
+            return self.offset
+        return self._piece.offset + self._segment(at)[0]
 
     def quick_rank(self) -> int | None:
         """The rank by a glance at the line's start; the full parse is for lines that are kept."""

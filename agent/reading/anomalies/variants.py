@@ -39,6 +39,22 @@ def variant_findings(series: Sequence[Series], settings: Sequence[PlainSetting])
         yield from _outcomes(metric, curves)
         yield from _ratios(metric, curves, settings)
     yield from _eval_alone(by_metric["eval_loss"], by_metric["loss"])
+    yield from _finite_elsewhere(series)
+
+
+def _finite_elsewhere(series: Sequence[Series]) -> Iterator[Finding]:
+    """The variant whose training loss is never finite while that of a named sibling always is."""
+    held: dict[str, Series] = {}
+    for s in series:
+        if s.metric == "loss" and s.count and (s.rank or 0) == 0 and (s.variant or s.file.variant):
+            if s.label not in held or s.count > held[s.label].count:
+                held[s.label] = s
+    broken = [s for s in held.values() if not s.finite.any()]
+    sound = [s for s in held.values() if s.finite.all()]
+    if broken and sound and len(held) <= _MAX_VARIANTS:
+        for s in broken:
+            yield Finding("variant.nonfinite_alone", s.label, s, 0)
+        yield Finding("variant.finite", sound[0].label, sound[0], 0)
 
 
 def _comparable(curves: dict[str, Series]) -> bool:

@@ -15,9 +15,10 @@ _RANK = re.compile(
 _COLLECTIVES = frozenset(
     {"barrier", "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "broadcast", "all_to_all",
      "all_gather_object", "broadcast_object_list", "gather_object", "scatter", "wait_for_everyone", "monitored_barrier",
-     "save_state", "gather_for_metrics"}
+     "save_state", "gather_for_metrics", "get_state_dict", "get_model_state_dict", "get_optimizer_state_dict",
+     "optim_state_dict", "full_optim_state_dict"}
 )  # fmt: skip
-_GROUP = re.compile(r"dist|distributed|accelerator|fabric|comm|hvd|strategy|collectives|pg|group", re.IGNORECASE)
+_GROUP = re.compile(r"dist|distributed|accelerator|fabric|fsdp|comm|hvd|strategy|collectives|pg|group", re.IGNORECASE)
 _CUDA = re.compile(r"^cuda:\d+$")
 
 
@@ -125,7 +126,10 @@ def _rank_test(test: ast.expr) -> str:
 def _collective(call: ast.Call, code: Code) -> bool:
     name = last(call.func)
     if name == "save_checkpoint":
-        return code.mentions("deepspeed") and bool(re.search(r"engine|model", last(receiver(call))))
+        holder = last(receiver(call))
+        if holder == "trainer":  # Lightning ends it in a barrier of its strategy
+            return code.mentions("is_global_zero") or code.mentions("lightning")
+        return code.mentions("deepspeed") and bool(re.search(r"engine|model", holder))
     return name in _COLLECTIVES and bool(_GROUP.search(dotted(receiver(call))) or isinstance(call.func, ast.Name))
 
 

@@ -26,6 +26,10 @@ from tests.tools.captured import look
         ({"env_txt": "GPU: Tesla V100-SXM2-32GB\n", "run_sh": "python a.py --bf16\n"}, "bf16-pre-ampere"),
         ({"pip-freeze_txt": "torch==2.5.1\ntorchvision==0.19.0\n"}, "torchvision-pin"),
         ({"pip-freeze_txt": "huggingface_hub==0.27.0\ndiffusers==0.10.2\n"}, "hub-cached-download"),
+        ({"pip-freeze_txt": "vllm==0.4.1\ntorch==2.3.0\n"}, "vllm-pin"),
+        ({"pip-freeze_txt": "transformers==4.56.1\ntokenizers==0.21.4\n"}, "tokenizers-transformers-22"),
+        ({"pip-freeze_txt": "transformers==4.51.3\n", "run_sh": "python a.py --evaluation_strategy steps\n"}, "evaluation-strategy"),
+        ({"env_txt": "GPU: Tesla T4\n", "run_sh": "python a.py --attn_implementation flash_attention_2\n"}, "flash-attn-pre-ampere"),
     ],
 )
 def test_known_conflicts_cite_every_side(tmp_path, files, conflict):
@@ -45,6 +49,11 @@ def test_known_conflicts_cite_every_side(tmp_path, files, conflict):
         {"env_txt": "torch: 2.7.0+cu128\nGPU 0: NVIDIA GeForce RTX 5090\ndriver 575.57.08\n"},
         {"env_txt": "torch: 2.4.0+cu121\nNVIDIA H100 80GB HBM3\ndriver 535.104.05\nPython 3.11.9\n"},
         {"lock_txt": "nvidia-nccl-cu12==2.21.5\n", "env_txt": "x86_64\n"},
+        {"lock_txt": "nvidia-nccl-cu12==2.27.5\n", "env_txt": "aarch64\n"},
+        {"env_txt": "torch: 2.5.1+cu124\nGPU 0: NVIDIA RTX 5000 Ada Generation\ndriver 550.54.15\n"},
+        {"pip-freeze_txt": "torch==2.7.0\ndeepspeed==0.16.2\npydantic==2.10.6\nflash_attn==2.7.4\n", "env_txt": "Tesla T4\n"},
+        {"pip-freeze_txt": "torch==2.1.0\nxformers==0.0.22.post7\n"},
+        {"pip-freeze_txt": "datasets==4.0.0\n", "run_sh": "python a.py --trust_remote_code True\n"},
     ],
 )
 def test_what_goes_together_is_clean(tmp_path, files):

@@ -218,11 +218,12 @@ def scores(found: list[Record]) -> Iterator[Found]:
             ),
             None,
         )
-        got = next(
-            (r.fields[n] for n in ("extracted", "pred", "parsed", "extracted_answer", "prediction") if n in r.fields),
-            None,
-        )
-        if gold is None or got is None or str(gold) == str(got) or not r.completion or isinstance(gold, list | dict):
+        names = ("extracted", "pred", "parsed", "extracted_answer", "prediction")
+        name = next((n for n in names if n in r.fields), None)  # a null in it is a failed extraction too
+        if gold is None or name is None or not r.completion or isinstance(gold, list | dict):
+            continue
+        got = r.fields[name]
+        if str(gold) == str(got):
             continue
         if re.search(rf"(?<![\d.]){re.escape(str(gold)[:40])}(?![\d])", r.completion[-300:]):
             yield "answer_not_extracted", str(got)[:80], r

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -34,7 +35,7 @@ _EVENTS = (
     r"\bfrom user code:|\bnot enough memory\b",
     r"[Uu]ncaught |panicked at |Aborted\b",
 )
-_FRAMES = (r'File "[^"]{1,400}", line \d+', r"-{2,}> ?\d+ ")
+_FRAMES = (r'File "[^"]{1,400}", line \d+', r"--> ?\d+ ")
 _RANKS = r"\[(?:rank|Rank |RANK |rank: |default)\d|\brank=\d"
 _WARNINGS = (r"\b(?:WARNING|Warning|WARN)\b", r"[A-Za-z]Warning: ", r"[\[: ]W\d{3,4} \d\d:\d\d:\d\d")
 
@@ -97,6 +98,20 @@ def cascade_kind(body: str) -> str | None:
 def is_harmless(body: str) -> bool:
     """Whether a line only looks like trouble."""
     return table().harmless.search(body) is not None
+
+
+@cache
+def _playbooks_harmless() -> Any:
+    from ..library import playbooks
+
+    usable = [s.pattern for p in playbooks() for s in p.signatures if s.harmless and searcher(s.pattern) is not None]
+    return searcher("|".join(f"(?:{re.sub(r'[(][?]P<[^>]*>', '(?:', t)})" for t in usable)) if usable else None
+
+
+def told_harmless(body: str) -> bool:
+    """Whether a playbook says that a line means nothing."""
+    known = _playbooks_harmless()
+    return known is not None and known.search(body) is not None
 
 
 def is_progress(body: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cmp_to_key
 from typing import TYPE_CHECKING
 
-from .anchors import cascade_kind, is_harmless, is_progress
+from .anchors import cascade_kind, is_harmless, is_progress, told_harmless
 from .clocks import earlier, from_epoch
 from .files import Line, RunFile
 from .harvest import template
@@ -186,7 +186,7 @@ def _notes(read: Read, file: RunFile, inside: bool) -> Iterator[Note]:
         yield Note("killed", "Killed", file, read)
     if inside or kind or shown[:1] in ("{", " ", "\t") or is_progress(shown):
         return
-    if read.stripped.level in ("error", "fatal") or _ERRORISH.search(shown):
+    if (read.stripped.level in ("error", "fatal") or _ERRORISH.search(shown)) and not told_harmless(shown):
         yield Note("error", shown.strip()[:400], file, read)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..reading.failures import Failures, failures
 from ..reading.logpass import logpass
+from ..reading.rank_counts import DONE, unequal
 from ..reading.roster import Member, Roster, roster
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
@@ -16,6 +17,7 @@ SHOWN = 64
 EMITS = (
     "rank.seen", "rank.world_size", "rank.missing", "rank.first_failed", "rank.silent_while_others_fail",
     "rank.last_seen_step", "rank.step_spread", "rank.all_same_error", "rank.only_one_failed",
+    "rank.counts_differ", "rank.silent_done",
 )
 
 
@@ -31,7 +33,7 @@ def rank_roster(ws: Workspace) -> ToolResult:
     seen, wrong = roster(ws), failures(ws)
     if len(seen.members) < 2 and seen.world is None:
         return not_applicable("nothing in the logs names more than one rank")
-    evidence = [*_who(ws, seen), *_failed(ws, seen, wrong), *_silent(ws, seen), *_steps(ws, seen)]
+    evidence = [*_who(ws, seen), *_failed(ws, seen, wrong), *_silent(ws, seen), *_steps(ws, seen), *_counts(ws)]
     text = _table(seen)
     if any(e.key in ("rank.missing", "rank.silent_while_others_fail", "rank.first_failed") for e in evidence):
         return finding(_headline(seen, evidence), evidence, text)
@@ -87,7 +89,8 @@ def _silent(ws: Workspace, seen: Roster) -> Iterator[Evidence]:
     if any(m.failed for m in loud) and not any(m.complained for m in loud):
         quiet = []  # one fails on its own, the others simply had no time to notice
     for member in quiet[:SHOWN]:
-        yield from _cite(ws, member, "rank.silent_while_others_fail", member.name)
+        done = member.last is not None and DONE.search(member.last.text)
+        yield from _cite(ws, member, "rank.silent_done" if done else "rank.silent_while_others_fail", member.name)
     if seen.world_line is not None and not quiet and len(loud) >= 2:
         file, line = seen.world_line
         for rank in seen.missing[:8] if len(seen.missing) * 2 < (seen.world or 0) else []:
@@ -113,6 +116,14 @@ def _steps(ws: Workspace, seen: Roster) -> Iterator[Evidence]:
         spread = max(m.step or 0 for m in known) - min(m.step or 0 for m in known)
         slowest = min(known, key=lambda m: m.step or 0)
         yield from _cite(ws, slowest, "rank.step_spread", spread)
+
+
+def _counts(ws: Workspace) -> Iterator[Evidence]:
+    """Ranks that announce different numbers of batches or samples; both lines are cited."""
+    for thing, low, high in unequal(ws):
+        told = {"of": thing, "low": low.count, "high": high.count}
+        for share in (low, high):
+            yield ws.cite(share.file, share.line, "rank.counts_differ", told, rank=share.rank)
 
 
 def _headline(seen: Roster, evidence: list[Evidence]) -> str:

@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from ..paths import cache_folder
 
 try:
@@ -17,6 +19,7 @@ except ImportError:  # no wheel for this machine
     hyperscan: Any = None
 
 _FORMAT = b"5"
+LOCK_SECONDS = 60
 
 
 class Database:
@@ -32,7 +35,16 @@ class Database:
         for regex, flags in patterns:
             digest.update(flags.to_bytes(4, "big") + len(regex).to_bytes(4, "big") + regex)
         self._path = cache_folder() / f"patterns-{digest.hexdigest()[:24]}.hs"
-        self.refused, self.made = self._kept() or self._fresh()
+        self.refused, self.made = self._kept() or self._once()
+
+    def _once(self) -> tuple[frozenset[int], Any]:
+        """Compile while the others wait: eight jobs that fail together must not compile eight times."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{self._path}.lock", timeout=LOCK_SECONDS):
+                return self._kept() or self._fresh()
+        except (OSError, Timeout):
+            return self._fresh()
 
     def _kept(self) -> tuple[frozenset[int], Any] | None:
         kept = read_kept(self._path)

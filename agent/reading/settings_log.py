@@ -20,7 +20,7 @@ BLOCK = 400  # lines a printed dictionary may span
 _ANY = re.compile(
     rb" \.{2,} |^\s*(?:\+{1,4}|\$) \S|Namespace\(|[Aa]rg(?:ument)?s\b.{0,40}?[:=(]|^\s*\{'"
     rb"|[Cc]onfig\w*['\"]?.{0,40}?[:=(]|batch size |ccumulation [Ss]teps = |optimization steps = |Num Epochs = "
-    rb"|[Ww]orld[ _]size|/ world "
+    rb"|[Ww]orld[ _]size|/ world |\b\w+=(?:[Tt]rue|[Ff]alse)\b"
 )
 _DOTS = re.compile(r"(?:^|\s|>\s?)([A-Za-z_][\w]{2,60}) \.{2,} ?(\S.{0,300})?$")
 _BANNER = re.compile(
@@ -43,6 +43,9 @@ _ARGS_DICT = re.compile(
 _WITH_CONFIG = re.compile(r"with config: (?=\w+=)")
 _WORLD = re.compile(r"\b[Ww]orld[ _]size(?: is|:| =|=)?\s+(\d{1,6})\b|\brank \d+ ?/ ?world (\d{1,6})\b")
 _FIELD = re.compile(r"(?:^|[\s(,])([A-Za-z_]\w{1,60})=('[^']*'|\"[^\"]*\"|[^\s,()]+)")
+# A line of `name=value` pairs with a switch among them tells settings, unless it also tells a measurement.
+_SWITCH = re.compile(r"\b\w+=(?:[Tt]rue|[Ff]alse)\b")
+_MEASURED = re.compile(r"(?i)\b(?:loss|step|iter\w*|epoch|lr|grad_?norm|reward|time|elapsed|rank|pid|shape|device)=")
 _METRICS = re.compile(r"\{'(?:train/|eval_|loss|grad_norm|reward|objective/)")
 
 
@@ -93,6 +96,11 @@ def _look(lines: list[Line], at: int, sheet: Sheet) -> int:
         return _block(
             lines, at, m.start() if m and m.re is _CALL else (m.end() if m else text.find("{")), sheet, engine
         )
+    if _SWITCH.search(text[:2000]) and not _MEASURED.search(text[:2000]):
+        pairs = list(_FIELD.finditer(text[:2000]))
+        if len(pairs) > 1 and 2 * sum(len(p[0]) for p in pairs) > len(text):
+            for p in pairs:
+                sheet.add(Leaf(p[1], parse(p[2].strip("'\"")), number, "log", "", used=True, column=p.start(2)))
     return 0
 
 

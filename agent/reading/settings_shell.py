@@ -143,6 +143,9 @@ def _program(words: list[Word], known: dict[str, str], group: str) -> Iterator[L
     name = words[0].text.rsplit("/", 1)[-1]
     if name in programs().not_settings:
         return
+    if re.match(r"--[A-Za-z]", words[0].text):  # arguments alone, as they are pasted or kept in a file of their own
+        yield from _flags(words, known, "", group)
+        return
     for i, word in enumerate(words):
         if word.text == "--" and i + 1 < len(words):
             yield from _flags(words[1:i], known, "launcher" if name in programs().launchers else "", group)

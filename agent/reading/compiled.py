@@ -9,8 +9,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from ..paths import cache_folder
 
 try:
@@ -39,6 +37,8 @@ class Database:
 
     def _once(self) -> tuple[frozenset[int], Any]:
         """Compile while the others wait: eight jobs that fail together must not compile eight times."""
+        from filelock import FileLock, Timeout
+
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self._path}.lock", timeout=LOCK_SECONDS):

@@ -116,9 +116,16 @@ class Workspace:
         """Evidence that quotes a line of a file."""
         fields = {"rank": file.rank, "host": file.host, "attempt": file.attempt, "variant": file.variant, **more}
         return Evidence(
-            key=key, value=value, kind="line", file=file.name, line=line.number, offset=line.offset,
-            text=line.data[:LINE_CAP].decode(errors="replace"), cut=line.cut or len(line.data) > LINE_CAP,
-            run=file.run, **fields,
+            key=key,
+            value=value,
+            kind="line",
+            file=file.name,
+            line=line.number,
+            offset=line.offset,
+            text=line.data[:LINE_CAP].decode(errors="replace"),
+            cut=line.cut or len(line.data) > LINE_CAP,
+            run=file.run,
+            **fields,
         )
 
     def _teller(self, file: RunFile) -> Callable[[str], None]:

@@ -71,8 +71,15 @@ def _unreadable(folder: Path) -> None:
 
 
 TOLD: dict[Callable[[Path], None], str] = {
-    _fifo: "named pipe", _socket: "socket", _device: "out of the run", _loop: "loop", _out: "out of the run",
-    _dangling: "cannot be read", _truncated: "cut off", _bomb: "more than allowed", _not_gzip: "broken",
+    _fifo: "named pipe",
+    _socket: "socket",
+    _device: "out of the run",
+    _loop: "loop",
+    _out: "out of the run",
+    _dangling: "cannot be read",
+    _truncated: "cut off",
+    _bomb: "more than allowed",
+    _not_gzip: "broken",
     _unreadable: "permission",
 }
 
@@ -85,7 +92,9 @@ def found(folder: Path) -> tuple[list[str], Workspace]:
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("make", TOLD, ids=lambda f: f.__name__.strip("_"))
-def test_what_cannot_be_read_is_named_and_the_failure_beside_it_found(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_what_cannot_be_read_is_named_and_the_failure_beside_it_found(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     if make is _unreadable and os.geteuid() == 0:
         pytest.skip("root reads everything")
     make(tmp_path)
@@ -98,16 +107,28 @@ def test_what_cannot_be_read_is_named_and_the_failure_beside_it_found(tmp_path: 
 
 def _files(folder: Path) -> dict[str, bytes]:
     return {
-        "nul.log": b"\0" * 5000 + b"\n" + FAILURE, "latin.log": "böse Ünicode\n".encode("latin-1") * 50 + FAILURE,
-        "crlf.log": FAILURE.replace(b"\n", b"\r\n"), "utf16.log": FAILURE.decode().encode("utf-16"),
-        "utf16be.log": ("\ufeff" + FAILURE.decode()).encode("utf-16-be"), "empty.log": b"", "newline.log": b"\n" * 5000,
-        "binary.log": bytes(range(256)) * 400, "escapes.log": b"\x1b]52;c;AAAA\x07\x1b[2J\x9b31m" * 500 + b"\n" + FAILURE,
-        "bars.log": b"".join(b"\r%3d%%|#| %d/100 [00:01<00:09, 1it/s]" % (i, i) for i in range(100)) * 200 + b"\n" + FAILURE,
-        "brackets.json": b"[" * 100_000, "digits.json": b'{"lr": ' + b"9" * 6000 + b"}", "nan.json": b'{"loss": NaN}',
-        "bomb.yaml": b"a: &a [x,x]\n" + b"".join(b"%c: &%c [*%c,*%c]\n" % (98 + i, 98 + i, 97 + i, 97 + i) for i in range(20)),
-        "broken.yaml": b"a: [1, 2\n  b: }", "wide.csv": b"step," + b"x," * 200_000 + b"\n1," + b"2," * 200_000 + b"\n",
+        "nul.log": b"\0" * 5000 + b"\n" + FAILURE,
+        "latin.log": "böse Ünicode\n".encode("latin-1") * 50 + FAILURE,
+        "crlf.log": FAILURE.replace(b"\n", b"\r\n"),
+        "utf16.log": FAILURE.decode().encode("utf-16"),
+        "utf16be.log": ("\ufeff" + FAILURE.decode()).encode("utf-16-be"),
+        "empty.log": b"",
+        "newline.log": b"\n" * 5000,
+        "binary.log": bytes(range(256)) * 400,
+        "escapes.log": b"\x1b]52;c;AAAA\x07\x1b[2J\x9b31m" * 500 + b"\n" + FAILURE,
+        "bars.log": b"".join(b"\r%3d%%|#| %d/100 [00:01<00:09, 1it/s]" % (i, i) for i in range(100)) * 200
+        + b"\n"
+        + FAILURE,
+        "brackets.json": b"[" * 100_000,
+        "digits.json": b'{"lr": ' + b"9" * 6000 + b"}",
+        "nan.json": b'{"loss": NaN}',
+        "bomb.yaml": b"a: &a [x,x]\n"
+        + b"".join(b"%c: &%c [*%c,*%c]\n" % (98 + i, 98 + i, 97 + i, 97 + i) for i in range(20)),
+        "broken.yaml": b"a: [1, 2\n  b: }",
+        "wide.csv": b"step," + b"x," * 200_000 + b"\n1," + b"2," * 200_000 + b"\n",
         "regex.log": b"a" * 100_000 + b"\n" + b"(" * 20_000 + b"\n" + b"[rank" * 20_000 + b"\n",
-        "file.log": b'  File "x", line 1, in f\n' * 20_000, "spaces.log": b" " * 200_000 + b"[repeated 3x across cluster]\n",
+        "file.log": b'  File "x", line 1, in f\n' * 20_000,
+        "spaces.log": b" " * 200_000 + b"[repeated 3x across cluster]\n",
     }
 
 
@@ -171,7 +192,11 @@ def test_twenty_thousand_small_files(tmp_path: Path) -> None:
 @pytest.mark.timeout(60)
 def test_a_thousand_rank_logs(tmp_path: Path) -> None:
     for rank in range(1024):
-        text = b"2024-01-01 10:00:%02d ERROR x: RuntimeError: peer\n" % (10 + rank % 40) if rank != 513 else b"2024-01-01 10:00:01 ERROR x: ValueError: origin\n"
+        text = (
+            b"2024-01-01 10:00:%02d ERROR x: RuntimeError: peer\n" % (10 + rank % 40)
+            if rank != 513
+            else b"2024-01-01 10:00:01 ERROR x: ValueError: origin\n"
+        )
         (tmp_path / f"rank{rank}.log").write_bytes(b"step 1 loss 2\n" + text)
     ws = Workspace([tmp_path])
     r = scan_logs(ws)

@@ -27,7 +27,8 @@ _EVENTS = (
     r"(?i)\b(?:fatal|error) *: ",
     r"[\[: ]E\d{3,4} \d\d:\d\d:\d\d",
     r"(?i)segmentation fault|segfault|SIGSEGV|core dumped|bus error \(|illegal instruction",
-    r"terminate called|what\(\):|Fatal Python error|\*\*\* Aborted|Assertion .{0,200} failed|double free|corrupted size",
+    r"terminate called|what\(\):|Fatal Python error|\*\*\* Aborted|Assertion .{0,200} failed|double free",
+    r"corrupted size",
     r"stop reason = |SIGABRT|SIGBUS|SIGKILL|SIGTERM|SIGILL|SIGFPE",
     r"(?:exit ?code|return code|exit status|exited with)\b.{0,12}-?\d",
     r"\bKilled\b|Killing subprocess|oom[-_]kill|OOM[- ]?[Kk]ill|Out of memory: ",
@@ -69,8 +70,12 @@ def table() -> Table:
 
     each = [(kind, text) for kind, texts in raw["cascade"].items() for text in texts]
     return Table(
-        tuple((kind, searcher(text)) for kind, text in each), one([text for _, text in each]), one(raw["harmless"]),
-        one(raw["progress"]), one(raw["telling"]), tuple(searcher(text) for text in raw["finished"]),
+        tuple((kind, searcher(text)) for kind, text in each),
+        one([text for _, text in each]),
+        one(raw["harmless"]),
+        one(raw["progress"]),
+        one(raw["telling"]),
+        tuple(searcher(text) for text in raw["finished"]),
     )
 
 
@@ -79,13 +84,19 @@ def anchor_patterns() -> tuple[Pattern, ...]:
     """What goes into the pass beside the signatures. Hits are not looked at twice: the readers of them decide."""
     raw = _raw()
     events = [*_EVENTS, *(t for texts in raw["cascade"].values() for t in texts)]
-    return (Pattern(RANKS, _RANKS, verify=False, once=True), *(
-        Pattern(name, regex, verify=False, number=i)
-        for name, regexes in (
-            (EVENT, events), (FRAME, _FRAMES), (WARNING, _WARNINGS), (RESTART, raw["restarted"]),
-        )
-        for i, regex in enumerate(regexes)
-    ))
+    return (
+        Pattern(RANKS, _RANKS, verify=False, once=True),
+        *(
+            Pattern(name, regex, verify=False, number=i)
+            for name, regexes in (
+                (EVENT, events),
+                (FRAME, _FRAMES),
+                (WARNING, _WARNINGS),
+                (RESTART, raw["restarted"]),
+            )
+            for i, regex in enumerate(regexes)
+        ),
+    )
 
 
 def cascade_kind(body: str) -> str | None:

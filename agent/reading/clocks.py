@@ -12,12 +12,27 @@ from typing import Literal
 
 Kind = Literal["date", "day", "clock", "uptime"]
 
-_MONTHS = {m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)}
+_MONTHS = {
+    m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
+}
 _CLOCK = r"(?P<h>[01]\d|2[0-4]):(?P<mi>[0-5]\d):(?P<s>[0-6]\d)(?:[.,:](?P<f>\d{1,9}))?"
 _SHAPES: tuple[tuple[Kind, re.Pattern[str]], ...] = (
-    ("date", re.compile(r"(?<!\d)(?P<y>(?:19|20)\d\d)[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[T _]" + _CLOCK
-                        + r"(?:\s?(?P<z>Z|UTC|[+-]\d\d:?\d\d)(?![\d:]))?")),
-    ("date", re.compile(r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) (?P<d>[ \d]\d) " + _CLOCK + r" (?P<y>(?:19|20)\d\d)")),
+    (
+        "date",
+        re.compile(
+            r"(?<!\d)(?P<y>(?:19|20)\d\d)[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[T _]"
+            + _CLOCK
+            + r"(?:\s?(?P<z>Z|UTC|[+-]\d\d:?\d\d)(?![\d:]))?"
+        ),
+    ),
+    (
+        "date",
+        re.compile(
+            r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) (?P<d>[ \d]\d) "
+            + _CLOCK
+            + r" (?P<y>(?:19|20)\d\d)"
+        ),
+    ),
     ("day", re.compile(r"(?:^|[\[\s:])[IWEFVC](?P<mo>\d\d?)(?P<d>\d\d) " + _CLOCK)),
     ("day", re.compile(r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) (?P<d>[ \d]\d) " + _CLOCK)),
     ("day", re.compile(r"(?:^|\s|\[)(?P<mo>\d\d)[-/](?P<d>\d\d)(?:[-/]\d\d)? " + _CLOCK)),

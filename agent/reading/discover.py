@@ -14,7 +14,9 @@ from .roles import OWN
 FILE_LIMIT = 100_000  # files of one run that are looked at
 DEPTH_LIMIT = 24
 STDIN_LIMIT = 2 << 30
-_PLUMBING = frozenset((".git", "__pycache__", ".venv", "node_modules", ".ipynb_checkpoints", ".mypy_cache", ".ruff_cache"))
+_PLUMBING = frozenset(
+    (".git", "__pycache__", ".venv", "node_modules", ".ipynb_checkpoints", ".mypy_cache", ".ruff_cache")
+)
 
 Skip = Callable[[str, str], None]
 
@@ -72,7 +74,9 @@ def _look(entry: os.DirEntry[str], path: Path, name: str, allowed: list[Path], s
                 return None
         info = entry.stat()
     except (OSError, RuntimeError) as e:
-        skip(name, "a loop of links" if isinstance(e, RuntimeError) or e.errno == 40 else f"cannot be read: {e.strerror}")
+        skip(
+            name, "a loop of links" if isinstance(e, RuntimeError) or e.errno == 40 else f"cannot be read: {e.strerror}"
+        )
         return None
     if stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode):
         return info
@@ -82,7 +86,10 @@ def _look(entry: os.DirEntry[str], path: Path, name: str, allowed: list[Path], s
 
 
 _ODD: tuple[tuple[Callable[[int], bool], str], ...] = (
-    (stat.S_ISFIFO, "named pipe"), (stat.S_ISSOCK, "socket"), (stat.S_ISCHR, "device"), (stat.S_ISBLK, "device"),
+    (stat.S_ISFIFO, "named pipe"),
+    (stat.S_ISSOCK, "socket"),
+    (stat.S_ISCHR, "device"),
+    (stat.S_ISBLK, "device"),
 )
 
 

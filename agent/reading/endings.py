@@ -112,7 +112,11 @@ def _says_end(body: str) -> bool:
         if m is None:
             continue
         counts = m.groups()
-        if counts and counts[0] is not None and not (counts[0] == counts[1] and int(counts[0]) >= 5 and _is_training_bar(body)):
+        if (
+            counts
+            and counts[0] is not None
+            and not (counts[0] == counts[1] and int(counts[0]) >= 5 and _is_training_bar(body))
+        ):
             continue
         return True
     return False
@@ -121,7 +125,9 @@ def _says_end(body: str) -> bool:
 def _is_training_bar(body: str) -> bool:
     """A full bar ends a run only where it counts training: loading and tokenizing have bars too."""
     low = body.lower()
-    return not any(w in low for w in ("shard", "map", "token", "download", "load", "generat", "files", "fetch", "eval", "warm"))
+    return not any(
+        w in low for w in ("shard", "map", "token", "download", "load", "generat", "files", "fetch", "eval", "warm")
+    )
 
 
 def _fresh(file: RunFile) -> bool:
@@ -150,5 +156,3 @@ def _deciding(result: Endings, wrong: Failures) -> tuple[RunFile, Line] | None:
             if line is not None:
                 return end.file, line
     return None
-
-

@@ -1,8 +1,8 @@
 """Everything that went wrong in a run's logs: failures as units, consequences, deaths, and which came first.
 
-    found = failures(ws)
-    found.first          # the initiating failure, or None
-    found.groups         # one event on many ranks is one group
+found = failures(ws)
+found.first          # the initiating failure, or None
+found.groups         # one event on many ranks is one group
 """
 
 from __future__ import annotations
@@ -32,14 +32,34 @@ NOTES = 400  # lines of one kind that are kept of one file
 UNITS = 1500  # failures that are kept of one file
 
 _EXIT = re.compile(
-    r"exit ?code *[:=]? *(?P<a>-?\d{1,5})|return code *[:=]? *(?P<b>-?\d{1,5})|exit(?:ed)?(?: with)? (?:status|code) *[:=]? *(?P<c>-?\d{1,5})"
+    r"exit ?code *[:=]? *(?P<a>-?\d{1,5})|return code *[:=]? *(?P<b>-?\d{1,5})"
+    r"|exit(?:ed)?(?: with)? (?:status|code) *[:=]? *(?P<c>-?\d{1,5})"
     r"|[Ee]xited with exit code (?P<d>\d{1,3})|ExitCode=(?P<e>\d{1,3}):(?P<f>\d{1,2})"
 )
-_SIGNAL = re.compile(r"\bSIG(?:KILL|SEGV|ABRT|BUS|ILL|FPE|TERM|INT|HUP|USR1|USR2|PIPE)\b|[Ss]ignal (?P<n>\d{1,2})\b|Killed by signal (?P<m>\d{1,2})")
-_KILLED = re.compile(r"(?:^|[\s:])Killed(?:\s+(?:python|torchrun|accelerate|bash|srun|\S+\.py|\S*python\S*)\b.*)?\.?$|oom[-_]kill|OOM Killed|OOMKilled|Out of memory: Kill")
-_ERRORISH = re.compile(r"(?i)(?:^|[\s\[(:])(?:fatal|error)s? ?[:!]|\bfatal\b|\bFAILED\b|NCCL WARN|\bpanicked at\b|\bnot enough memory\b")
+_SIGNAL = re.compile(
+    r"\bSIG(?:KILL|SEGV|ABRT|BUS|ILL|FPE|TERM|INT|HUP|USR1|USR2|PIPE)\b|[Ss]ignal (?P<n>\d{1,2})\b"
+    r"|Killed by signal (?P<m>\d{1,2})"
+)
+_KILLED = re.compile(
+    r"(?:^|[\s:])Killed(?:\s+(?:python|torchrun|accelerate|bash|srun|\S+\.py|\S*python\S*)\b.*)?\.?$|oom[-_]kill"
+    r"|OOM Killed|OOMKilled|Out of memory: Kill"
+)
+_ERRORISH = re.compile(
+    r"(?i)(?:^|[\s\[(:])(?:fatal|error)s? ?[:!]|\bfatal\b|\bFAILED\b|NCCL WARN|\bpanicked at\b|\bnot enough memory\b"
+)
 _BLOCK = re.compile(r"^\s*(?P<key>time|host|rank|exitcode|error_file|traceback)\s*: (?P<value>.*)$")
-_NAMES = {9: "SIGKILL", 11: "SIGSEGV", 6: "SIGABRT", 7: "SIGBUS", 4: "SIGILL", 8: "SIGFPE", 15: "SIGTERM", 2: "SIGINT", 1: "SIGHUP", 10: "SIGUSR1"}
+_NAMES = {
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    4: "SIGILL",
+    8: "SIGFPE",
+    15: "SIGTERM",
+    2: "SIGINT",
+    1: "SIGHUP",
+    10: "SIGUSR1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +240,16 @@ def _from_block(block: dict[str, Read], file: RunFile) -> Failure:
     signal = re.search(r"Signal \d+ \((SIG\w+)\)", value("traceback"))
     number = int(code[0]) if code else 0
     return Failure(
-        file, "exception", read.line, "exit", f"exit code {number}" + (f" ({signal[1]})" if signal else ""),
-        rank=int(rank[0]) if rank else None, host=value("host") or None,
-        stamp=block["time"].stamp if "time" in block else read.stamp, cascade="launcher", start=block["open"].line,
+        file,
+        "exception",
+        read.line,
+        "exit",
+        f"exit code {number}" + (f" ({signal[1]})" if signal else ""),
+        rank=int(rank[0]) if rank else None,
+        host=value("host") or None,
+        stamp=block["time"].stamp if "time" in block else read.stamp,
+        cascade="launcher",
+        start=block["open"].line,
     )
 
 

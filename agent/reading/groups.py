@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 _RANK = re.compile(r"(?:^|[-_.])(?:global_?)?rank[-_.]?(\d{1,5})(?![\d])", re.IGNORECASE)
-_HOST = re.compile(r"(?:^|[-_.])((?:node|host|worker|gpu-?node|machine|pod|ip)(?:[-_][a-z0-9]{1,12}|\d+)(?:-\d+)*)(?=$|[-_.])", re.IGNORECASE)
+_HOST = re.compile(
+    r"(?:^|[-_.])((?:node|host|worker|gpu-?node|machine|pod|ip)(?:[-_][a-z0-9]{1,12}|\d+)(?:-\d+)*)(?=$|[-_.])",
+    re.IGNORECASE,
+)
 _ATTEMPT = re.compile(r"(?:^|[-_.])(?:attempt|restart|retry|try|requeue)[-_]?(\d{1,4})(?=$|[-_.])", re.IGNORECASE)
 _KIND = re.compile(
     r"^(?:run|exp|experiment|trial|train|training|job|log|logs|config|conf|cfg|sweep|variant|case|setting|settings|model|ds"
@@ -17,14 +20,26 @@ _KIND = re.compile(
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(r"^([a-z]{1,12})[-_]?(\d[\d.e\-]*)$", re.IGNORECASE)
-_NOT_VARIANT = re.compile(r"^(?:rank|node|host|worker|gpu|step|epoch|iter|part|shard|chunk|proc|local|slurm|version|attempt|pid|checkpoint)$", re.I)
-_TELLING = re.compile(r"\d|^[a-z]$|^(?:good|bad|ok|baseline|base|with|without|before|after|old|new|on|off|fail|failing|work|works|working|slow|fast|ref|reference|[a-z]_\w+)$", re.I)
+_NOT_VARIANT = re.compile(
+    r"^(?:rank|node|host|worker|gpu|step|epoch|iter|part|shard|chunk|proc|local|slurm|version|attempt|pid|checkpoint)$",
+    re.I,
+)
+_TELLING = re.compile(
+    r"\d|^[a-z]$|^(?:good|bad|ok|baseline|base|with|without|before|after|old|new|on|off|fail|failing|work|works|working|slow|fast|ref|reference|[a-z]_\w+)$",
+    re.I,
+)
 # Parts of one run rather than runs beside each other: `train_server.log` and `train_client.log`.
-_PART = re.compile(r"^(?:train\w*|eval\w*|valid\w*|val|test\w*|stdout|stderr|out|err|main|workers?|driver|client|engine|rollout|actor|critic"
-                   r"|reward\w*|router|head|launch\w*|console|full|tail|excerpt|stats?|summary|data\w*|model\w*|configs?|metrics|env\w*|pip\w*|gpu_?poll\w*"
-                   r"|versions?|debug\w*|nccl\w*|dmesg\w*|trace\w*|report|info|final|latest|start|end|loss\w*|generat\w*|infer\w*|sampl\w*|log|history)$", re.I)
-_PLAIN_FOLDER = re.compile(r"^(?:logs?|configs?|conf|output|outputs|results?|checkpoints?(?:-\d+)?|global_step\w*|iter_\d+|data|code|src|scripts?"
-                           r"|metrics|wandb|tensorboard|tb|runs|files|nodes?|ranks?|\d+|attempt_\d+|events?|captures?|env)$", re.I)
+_PART = re.compile(
+    r"^(?:train\w*|eval\w*|valid\w*|val|test\w*|stdout|stderr|out|err|main|workers?|driver|client|engine|rollout|actor|critic"
+    r"|reward\w*|router|head|launch\w*|console|full|tail|excerpt|stats?|summary|data\w*|model\w*|configs?|metrics|env\w*|pip\w*|gpu_?poll\w*"
+    r"|versions?|debug\w*|nccl\w*|dmesg\w*|trace\w*|report|info|final|latest|start|end|loss\w*|generat\w*|infer\w*|sampl\w*|log|history)$",
+    re.I,
+)
+_PLAIN_FOLDER = re.compile(
+    r"^(?:logs?|configs?|conf|output|outputs|results?|checkpoints?(?:-\d+)?|global_step\w*|iter_\d+|data|code|src|scripts?"
+    r"|metrics|wandb|tensorboard|tb|runs|files|nodes?|ranks?|\d+|attempt_\d+|events?|captures?|env)$",
+    re.I,
+)
 _VARIANT_ROLES = ("log", "config", "metrics")
 
 
@@ -62,7 +77,9 @@ def _place(name: str, variant: str | None) -> Place:
 
 
 def _stem(base: str) -> str:
-    return re.sub(r"(\.(log|out|err|txt|ya?ml|json[l5c]?|csv|tsv|sh|toml|stdout|stderr|gz|zst|bz2|xz|py|cfg|ini))+$", "", base)
+    return re.sub(
+        r"(\.(log|out|err|txt|ya?ml|json[l5c]?|csv|tsv|sh|toml|stdout|stderr|gz|zst|bz2|xz|py|cfg|ini))+$", "", base
+    )
 
 
 def _variants(files: list[tuple[str, str]]) -> dict[str, str]:

@@ -12,45 +12,53 @@ SHOWN = 8192  # characters of a line that are parsed
 
 _ESCAPES = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[@-_]")
 _LEVELS = {
-    **dict.fromkeys(("I", "INFO", "NOTICE"), "info"), **dict.fromkeys(("W", "WARN", "WARNING"), "warning"),
-    **dict.fromkeys(("E", "ERROR", "ERR"), "error"), **dict.fromkeys(("F", "C", "FATAL", "CRITICAL"), "fatal"),
+    **dict.fromkeys(("I", "INFO", "NOTICE"), "info"),
+    **dict.fromkeys(("W", "WARN", "WARNING"), "warning"),
+    **dict.fromkeys(("E", "ERROR", "ERR"), "error"),
+    **dict.fromkeys(("F", "C", "FATAL", "CRITICAL"), "fatal"),
     **dict.fromkeys(("D", "V", "DEBUG", "TRACE"), "debug"),
 }
 _LEVEL = r"(?P<level>DEBUG|TRACE|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|CRITICAL|FATAL)"
 _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
 _DATE = r"\d{4}[-/]\d\d[-/]\d\d[T _]" + _TIME + r"(?:Z|[+-]\d\d:?\d\d)?"
 # Every pattern takes off at most one blank behind it: what is indented behind a label stays indented.
-_PREFIXES: tuple[re.Pattern[str], ...] = tuple(re.compile(p) for p in (
-    r"\[(?:global_)?rank(?::| )?(?P<rank>\d{1,6})\]:? ?",
-    r"\[(?:Rank|RANK|rank:)[ :=]?(?P<rank>\d{1,6})\]:? ?",
-    r"\[default(?P<rank>\d{1,6})\]:? ?",
-    r"\[\d+,(?P<rank>\d{1,6})\]<std(?:err|out)>:? ?",
-    r"\((?=[^)\n]{0,80}(?:pid=|ip=|rank=)|raylet\)|autoscaler)(?P<actor>[A-Za-z_][\w.\-]*)(?:\[rank=(?P<rank>\d+)\])?(?:,? rank=(?P<rank2>\d+))?(?:,? ?pid=(?P<pid>\d+))?"
-    r"(?:, ?ip=(?P<host>[^)\s]+))?\) ?",
-    r"\[?[IWEFVC]\d{3,4} " + _TIME + r"\s+(?:\d+\s+)?[\w./\-]+:\d+\] ?",
-    r"\[?" + _DATE + r"(?: (?:DP\d+ ?|TP\d+ ?|PP\d+ ?|EP\d+ ?)+)?\]?(?=[\s\]|:,-]|$) ?",
-    r"\[?" + _DATE + r"\]?\s+" + _LEVEL + r"\b\s+(?:[\w./\-]+(?::\d+)? -- ?)?",
-    _LEVEL + r" \d\d-\d\d " + _TIME + r" (?:\[[^\]\s]+:\d+\] ?)?",
-    r"[IWEFVCD] " + _TIME + r" [\w.\-]+\] ?",
-    r"\[NeMo [IWED] " + _DATE + r" [^\]]+\] ?",
-    r"\[" + _LEVEL + r"\] ?",
-    r"\[" + _LEVEL + r"[|:][\w./\-]+(?::\d+)?\] ?(?:" + _DATE + r" )?(?:>> ?)?",
-    r"\[[\w./\-]+\.(?:py|cpp|cc|cu|h):\d+(?::\w+)?\] ?",
-    r"\[[\w./\-]+:\d+, rank=(?P<rank>\d+)\] ?",
-    r"\[titan\] ?",
-    r"[|:\-] (?:" + _LEVEL + r"|[\w.]{1,60}) (?=[|\-])",
-    r"- (?=\S)|\| (?=\S)",
-    _LEVEL + r"\s+(?=\[)",
-    _LEVEL + r"(?::[\w.\-]+)?: {0,5}",
-    r"\w{3} [ \d]\d " + _TIME + r" (?P<host>[\w.\-]+) [\w.\-/]+(?:\[\d+\])?: ",
-    r"\[ *\d{1,9}\.\d{3,9}\] ",
-    r"(?P<host>[A-Za-z][\w.\-]*):\d+:\d+ \[\d+\] ",
-    r"\(?" + _TIME + r"\)?(?=[\s|]) ?",
-    r"std(?:out|err) [FP] ",
-))
+_PREFIXES: tuple[re.Pattern[str], ...] = tuple(
+    re.compile(p)
+    for p in (
+        r"\[(?:global_)?rank(?::| )?(?P<rank>\d{1,6})\]:? ?",
+        r"\[(?:Rank|RANK|rank:)[ :=]?(?P<rank>\d{1,6})\]:? ?",
+        r"\[default(?P<rank>\d{1,6})\]:? ?",
+        r"\[\d+,(?P<rank>\d{1,6})\]<std(?:err|out)>:? ?",
+        r"\((?=[^)\n]{0,80}(?:pid=|ip=|rank=)|raylet\)|autoscaler)(?P<actor>[A-Za-z_][\w.\-]*)(?:\[rank=(?P<rank>\d+)\])?"
+        r"(?:,? rank=(?P<rank2>\d+))?(?:,? ?pid=(?P<pid>\d+))?"
+        r"(?:, ?ip=(?P<host>[^)\s]+))?\) ?",
+        r"\[?[IWEFVC]\d{3,4} " + _TIME + r"\s+(?:\d+\s+)?[\w./\-]+:\d+\] ?",
+        r"\[?" + _DATE + r"(?: (?:DP\d+ ?|TP\d+ ?|PP\d+ ?|EP\d+ ?)+)?\]?(?=[\s\]|:,-]|$) ?",
+        r"\[?" + _DATE + r"\]?\s+" + _LEVEL + r"\b\s+(?:[\w./\-]+(?::\d+)? -- ?)?",
+        _LEVEL + r" \d\d-\d\d " + _TIME + r" (?:\[[^\]\s]+:\d+\] ?)?",
+        r"[IWEFVCD] " + _TIME + r" [\w.\-]+\] ?",
+        r"\[NeMo [IWED] " + _DATE + r" [^\]]+\] ?",
+        r"\[" + _LEVEL + r"\] ?",
+        r"\[" + _LEVEL + r"[|:][\w./\-]+(?::\d+)?\] ?(?:" + _DATE + r" )?(?:>> ?)?",
+        r"\[[\w./\-]+\.(?:py|cpp|cc|cu|h):\d+(?::\w+)?\] ?",
+        r"\[[\w./\-]+:\d+, rank=(?P<rank>\d+)\] ?",
+        r"\[titan\] ?",
+        r"[|:\-] (?:" + _LEVEL + r"|[\w.]{1,60}) (?=[|\-])",
+        r"- (?=\S)|\| (?=\S)",
+        _LEVEL + r"\s+(?=\[)",
+        _LEVEL + r"(?::[\w.\-]+)?: {0,5}",
+        r"\w{3} [ \d]\d " + _TIME + r" (?P<host>[\w.\-]+) [\w.\-/]+(?:\[\d+\])?: ",
+        r"\[ *\d{1,9}\.\d{3,9}\] ",
+        r"(?P<host>[A-Za-z][\w.\-]*):\d+:\d+ \[\d+\] ",
+        r"\(?" + _TIME + r"\)?(?=[\s|]) ?",
+        r"std(?:out|err) [FP] ",
+    )
+)
 _LABEL = re.compile(r"(?P<rank>\d{1,5}): ?")
 _HOST_LABEL = re.compile(r"(?P<host>[a-z][\w.\-]{1,60}): (?=\S)")
-_INNER_RANK = re.compile(r"\[(?:Rank|rank)[ =:]?(\d{1,6})[\]/|]|, rank=(\d{1,6})\]|(?:^| )task (\d{1,6}): |\brank ?[:=] ?(\d{1,6})\b")
+_INNER_RANK = re.compile(
+    r"\[(?:Rank|rank)[ =:]?(\d{1,6})[\]/|]|, rank=(\d{1,6})\]|(?:^| )task (\d{1,6}): |\brank ?[:=] ?(\d{1,6})\b"
+)
 _TASK_HOST = re.compile(r"srun: error: (?P<host>[\w.\-]+): tasks? (?P<rank>\d+)")
 _REPEATED = re.compile(r"\[repeated (\d{1,9})x across (?:cluster|all)[^\]]*\] ?(?:\(Ray deduplicates[^)]*\))?$")
 _HEAD_LEVEL = re.compile(r"(?:^|[\s\[|(\-:])(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)(?=[\s\]|:)\-])")

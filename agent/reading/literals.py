@@ -17,11 +17,12 @@ import yaml
 
 from ..playbook import KNOWLEDGE
 
-SHORTEST = 3
+SHORTEST = 4
 MOST = 48  # literals of one pattern
 SPREAD = 12  # strings that one run may stand for, e.g. from [Ff]ail(ed|ure)
 
 Strings = tuple[str, ...]
+Literal = tuple[str, bool]  # the text, and whether its case is ignored
 
 
 @cache
@@ -31,19 +32,52 @@ def _ordinary() -> str:
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["lines"].lower()
 
 
-def required(regex: str) -> tuple[Strings, bool] | None:
-    """Literals of which every match holds at least one, and whether case is ignored.
+def choices(regex: str) -> tuple[list[Strings], bool]:
+    """Sets of literals of each of which every match holds at least one, rarest first, and whether case is ignored.
 
-    None where there is no such set, or only of common or very short strings.
+    Sets with common, short or very many strings are none.
     """
     try:
         tree = _parser.parse(regex)
     except (re.error, RecursionError, OverflowError):
-        return None
-    best = _best(_candidates(tree))
-    if best is None:
-        return None
-    return best, bool(tree.state.flags & re.IGNORECASE) or "(?i" in regex
+        return [], False
+    found = sorted({c for c in _candidates(tree) if _score(c) > 0}, key=lambda c: (-_score(c), c))
+    return found, bool(tree.state.flags & re.IGNORECASE) or "(?i" in regex
+
+
+def required(regex: str) -> tuple[Strings, bool] | None:
+    """The rarest such set, or None."""
+    found, caseless = choices(regex)
+    return (found[0], caseless) if found else None
+
+
+def cover(regexes: Iterable[str]) -> tuple[list[Literal], list[int]]:
+    """Few literals for many patterns, and the indices of the patterns that have none.
+
+    The first stage gets slower with every literal, so a pattern takes the set that adds least to those of the
+    others; a literal that holds a shorter chosen one is left out.
+    """
+    open_: list[tuple[int, list[Strings], bool]] = []
+    direct: list[int] = []
+    for index, regex in enumerate(regexes):
+        found, caseless = choices(regex)
+        if found:
+            open_.append((index, found[:12], caseless))
+        else:
+            direct.append(index)
+    chosen: list[Literal] = []
+    for _, found, caseless in sorted(open_, key=lambda row: (min(len(c) for c in row[1]), row[0])):
+        fresh = [[(s, caseless) for s in c if not _covered(s, caseless, chosen)] for c in found]
+        least = min(range(len(found)), key=lambda i: (len(fresh[i]), -_score(found[i])))
+        chosen += fresh[least]
+    chosen = list(dict.fromkeys(chosen))
+    return [one for one in chosen if not _covered(*one, [o for o in chosen if o != one])], direct
+
+
+def _covered(text: str, caseless: bool, chosen: Iterable[Literal]) -> bool:
+    """Whether every line that holds this text holds a chosen literal, too."""
+    low = text.lower()
+    return any(c.lower() in low if ignored else not caseless and c in text for c, ignored in chosen)
 
 
 def _score(strings: Strings) -> float:
@@ -51,9 +85,9 @@ def _score(strings: Strings) -> float:
     if not strings or len(strings) > MOST:
         return 0.0
     worst = min(len(s) for s in strings)
-    if worst < SHORTEST or any(s.lower() in _ordinary() for s in strings):
+    if worst < SHORTEST or (worst == SHORTEST and len(strings) > 4) or any(s.lower() in _ordinary() for s in strings):
         return 0.0
-    return min(worst, 12) - 0.1 * len(strings)
+    return min(worst, 10) - 0.25 * len(strings) + 6
 
 
 def _best(candidates: Iterable[Strings]) -> Strings | None:

@@ -37,7 +37,13 @@ def typed(text: str) -> Any:
 
 def _cited(ws: Workspace, unit: Failure, line: Line, key: str, value: Any = True) -> Evidence:
     return ws.cite(
-        unit.file, line, key, value, rank=unit.rank, host=unit.host, attempt=unit.attempt,
+        unit.file,
+        line,
+        key,
+        value,
+        rank=unit.rank,
+        host=unit.host,
+        attempt=unit.attempt,
         time=unit.stamp.text if unit.stamp else None,
     )
 
@@ -97,7 +103,12 @@ def _frame_evidence(ws: Workspace, unit: Failure, seen: set[str]) -> Iterator[Ev
 
 def note_evidence(ws: Workspace, wrong: Failures) -> Iterator[Evidence]:
     """Consequences, exit codes, signals, kills, and error lines outside of tracebacks."""
-    keys = {"cascade": "error.cascade", "exit": "error.exit_code", "signal": "error.signal", "killed": "error.bare_kill"}
+    keys = {
+        "cascade": "error.cascade",
+        "exit": "error.exit_code",
+        "signal": "error.signal",
+        "killed": "error.bare_kill",
+    }
     seen: dict[tuple[object, ...], int] = {}
     plain = 0
     for note in wrong.notes:
@@ -115,7 +126,12 @@ def note_evidence(ws: Workspace, wrong: Failures) -> Iterator[Evidence]:
 def _noted(ws: Workspace, note: Note, key: str, value: Any) -> Evidence:
     s, stamp = note.read.stripped, note.read.stamp
     return ws.cite(
-        note.file, note.read.line, key, value, rank=note.rank, host=s.host or note.file.host,
+        note.file,
+        note.read.line,
+        key,
+        value,
+        rank=note.rank,
+        host=s.host or note.file.host,
         time=stamp.text if stamp else None,
     )
 
@@ -136,7 +152,9 @@ def signature_evidence(ws: Workspace, found: LogPass) -> Iterator[Evidence]:
 
 
 def _hit(ws: Workspace, found: LogPass, hit: Hit, key: str, value: Any) -> Evidence:
-    attempt = hit.file.attempt if hit.file.attempt is not None else attempt_at(found.files[hit.file.name], hit.line.number)
+    attempt = (
+        hit.file.attempt if hit.file.attempt is not None else attempt_at(found.files[hit.file.name], hit.line.number)
+    )
     return ws.cite(hit.file, hit.line, key, value, rank=hit.rank, host=hit.host, time=hit.time, attempt=attempt)
 
 

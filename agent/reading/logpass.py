@@ -115,8 +115,10 @@ def signature_patterns(playbooks: Iterable[Playbook]) -> list[Pattern]:
 def scanned_files(ws: Workspace) -> list[RunFile]:
     """The files that the pass reads: logs, captures, version lists, and any other text."""
     return [
-        f for f in ws.files
-        if f.role in SCANNED_ROLES or f.path.suffix.lower() == ".txt"
+        f
+        for f in ws.files
+        if f.role in SCANNED_ROLES
+        or f.path.suffix.lower() == ".txt"
         or (f.role == "other" and f.path.suffix.lower() in _TEXT_SUFFIXES and b"\0" not in ws.read(f, 4096))
     ]
 
@@ -182,7 +184,9 @@ def _read(
         head = next(blocks(file.path), b"")
         labels = labelled(head[: 1 << 15])
         stretch = Stretch(patterns, scan, labels)
-        stream = raw_blocks(file.path, start - 1, tell) if start else blocks(file.path, tell) if end > file.size else None
+        stream = (
+            raw_blocks(file.path, start - 1, tell) if start else blocks(file.path, tell) if end > file.size else None
+        )
         stream = stream if stream is not None else raw_blocks(file.path, 0, tell)
         return file, stretch.read(part(stream, start, end)), labels
     except ParseError as e:
@@ -235,6 +239,14 @@ def hit(pattern: Pattern, file: RunFile, found: Found, count: int, rank: int | N
     s = found.stripped
     known = s.rank if s.rank is not None else rank if rank is not None else file.rank
     return Hit(
-        pattern.name, pattern.number, file, Line(found.number, found.offset, found.data, found.cut), s.body,
-        found.captures, known, s.host or file.host, found.stamp_text or None, count,
+        pattern.name,
+        pattern.number,
+        file,
+        Line(found.number, found.offset, found.data, found.cut),
+        s.body,
+        found.captures,
+        known,
+        s.host or file.host,
+        found.stamp_text or None,
+        count,
     )

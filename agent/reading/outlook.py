@@ -15,7 +15,10 @@ def outlook(found: LogPass, wrong: Failures) -> str:
     text = "\n".join(parts)
     if len(text) <= CAP:
         return text
-    return text[:CAP] + f"\n(cut: {len(text) - CAP} of {len(text)} characters not shown; read on with grep_logs or read_lines)"
+    return (
+        text[:CAP]
+        + f"\n(cut: {len(text) - CAP} of {len(text)} characters not shown; read on with grep_logs or read_lines)"
+    )
 
 
 def _files(found: LogPass) -> list[str]:
@@ -25,7 +28,9 @@ def _files(found: LogPass) -> list[str]:
         ranks = f", ranks {_ranks(sorted(s.harvest.ranks))}" if s.harvest.ranks else ""
         shown.append(f"  {name}: {s.lines} lines{span}{ranks}")
         if s.last_line is not None:
-            shown.append(f"    last {s.last_line.number}: {s.last_line.data[-300:].decode(errors='replace').strip()[:200]}")
+            shown.append(
+                f"    last {s.last_line.number}: {s.last_line.data[-300:].decode(errors='replace').strip()[:200]}"
+            )
     if len(found.files) > FILES:
         shown.append(f"  ... and {len(found.files) - FILES} more files")
     return shown
@@ -46,7 +51,9 @@ def _failures(wrong: Failures) -> list[str]:
         shown += [f"    {frame.line.number}: {frame.text[:200]}" for frame in lead.frames[-4:]]
         shown += [f"    {line.number}: {text[:300]}" for line, text in lead.details[:6]]
         if lead.cause is not None:
-            shown.append(f"    raised from: {lead.origin.text[:200]} ({lead.origin.file.name}:{lead.origin.line.number})")
+            shown.append(
+                f"    raised from: {lead.origin.text[:200]} ({lead.origin.file.name}:{lead.origin.line.number})"
+            )
     if len(wrong.groups) > GROUPS:
         shown.append(f"... and {len(wrong.groups) - GROUPS} more failures")
     return shown

@@ -15,7 +15,9 @@ from .patterns import searcher
 from .tracebacks import Failure, Frame
 
 _LIBRARY = re.compile(r"(?:site|dist)-packages/([A-Za-z_]\w*)|/lib/python3(?:\.\d+)?/(?!site-|dist-)([A-Za-z_]\w*)")
-_FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|^<frozen|^<string>|<unknown>|<native>|^[\w.+\-]+\.(?:so|dylib)")
+_FOREIGN = re.compile(
+    r"site-packages|dist-packages|/lib/python\d|^<frozen|^<string>|<unknown>|<native>|^[\w.+\-]+\.(?:so|dylib)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,11 @@ def _phases() -> tuple[_Phase, ...]:
     )
     return tuple(
         _Phase(
-            name, frozenset(map(str, row.get("function", ()))), tuple(row.get("path", ())),
-            tuple(p for p in map(searcher, row.get("code", ())) if p is not None), frozenset(row.get("exception", ())),
+            name,
+            frozenset(map(str, row.get("function", ()))),
+            tuple(row.get("path", ())),
+            tuple(p for p in map(searcher, row.get("code", ())) if p is not None),
+            frozenset(row.get("exception", ())),
         )
         for name, row in raw.items()
     )

@@ -13,9 +13,13 @@ OWN = re.compile(r"^doctor-report\.(json|md|html)$")
 _PACKED = re.compile(r"\.(gz|zst|bz2|xz)$")
 _BY_SUFFIX: dict[str, str] = {
     **dict.fromkeys((".log", ".out", ".err", ".stdout", ".stderr"), "log"),
-    **dict.fromkeys((".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".sh", ".bash", ".zsh", ".sbatch", ".slurm"), "config"),
+    **dict.fromkeys(
+        (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".sh", ".bash", ".zsh", ".sbatch", ".slurm"), "config"
+    ),
     **dict.fromkeys((".env", ".gin", ".hocon", ".properties", ".json5", ".jsonc", ".hydra"), "config"),
-    **dict.fromkeys((".py", ".ipynb", ".cu", ".cuh", ".cpp", ".cc", ".c", ".h", ".hpp", ".patch", ".diff", ".pyx"), "code"),
+    **dict.fromkeys(
+        (".py", ".ipynb", ".cu", ".cuh", ".cpp", ".cc", ".c", ".h", ".hpp", ".patch", ".diff", ".pyx"), "code"
+    ),
     **dict.fromkeys((".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".distcp", ".pkl", ".npz", ".npy"), "checkpoint"),
     **dict.fromkeys((".parquet", ".arrow", ".tar", ".idx", ".lmdb", ".tfrecord"), "data"),
 }
@@ -28,11 +32,16 @@ _BY_NAME: list[tuple[re.Pattern[str], str]] = [
         (r"\.(safetensors|bin|pt)\.index\.json$", "checkpoint"),
         (r"^(error|stdout|stderr)\.json$", "log"),
         (r"^(nccl_trace_rank_|comm_trace)|^(flight_?recorder|nccl_trace).*", "capture"),
-        (r"(^|[-_.])(dmesg|journal(ctl)?|syslog|kern|messages|py-?spy|gdb|lldb|backtrace|nvidia-?smi|dcgmi?|ibstat"
-         r"|sacct|scontrol|topo|xid|stacks?|flamegraph|faulthandler)([-_.]|$)", "capture"),
+        (
+            r"(^|[-_.])(dmesg|journal(ctl)?|syslog|kern|messages|py-?spy|gdb|lldb|backtrace|nvidia-?smi|dcgmi?|ibstat"
+            r"|sacct|scontrol|topo|xid|stacks?|flamegraph|faulthandler)([-_.]|$)",
+            "capture",
+        ),
         (r"^(requirements|constraints).*\.txt$|(^|[-_.])(pip|conda)[-_]?(list|freeze)", "environment"),
-        (r"^(collect_env|environment|env|versions?|packages|system|sysinfo|platform)([-_.].*)?\.(txt|ya?ml|json|log)$",
-         "environment"),
+        (
+            r"^(collect_env|environment|env|versions?|packages|system|sysinfo|platform)([-_.].*)?\.(txt|ya?ml|json|log)$",
+            "environment",
+        ),
         (r"^(uv|poetry|pixi|conda)?[-_.]?lock(file|_excerpt)?([-_.].*)?(\.txt)?$", "environment"),
         (r"^(dockerfile|makefile|containerfile)$", "config"),
     )
@@ -41,24 +50,29 @@ _CSV_CAPTURE = re.compile(rb"utilization\.gpu|clocks[._]|ecc\.errors|pci\.bus_id
 _CSV_DATA = re.compile(rb'^"?(text|prompt|instruction|question|content|messages|input|id,text|caption|url)"?,', re.I)
 _STEPS = re.compile(rb'"(global_?step|step|_step|iteration|iter|epoch|loss|train[_/]loss|reward)"\s*:\s*["\d-]')
 _RECORDS = re.compile(rb'"(messages|conversations|prompt|text|instruction|content|completion|chosen|question)"\s*:')
-_PACKAGE = re.compile(rb"(?m)^[ \t]*[A-Za-z][\w.\-]*(?:\[[\w,]+\])?(?:==\d|(?:[ \t]*:)?[ \t]*v?\d+\.\d)[\w.+\-]*[ \t]*\r?$")
+_PACKAGE = re.compile(
+    rb"(?m)^[ \t]*[A-Za-z][\w.\-]*(?:\[[\w,]+\])?(?:==\d|(?:[ \t]*:)?[ \t]*v?\d+\.\d)[\w.+\-]*[ \t]*\r?$"
+)
 _MACHINE = re.compile(
     rb"(?mi)^[ \t]*(torch|cuda|python|driver|nccl|gpus?|gpu \d+|os|kernel|ubuntu|transformers|accelerate|deepspeed|vllm"
     rb"|cudnn|platform|[\w.]+\.version|\w+ version)\b[^\n]{0,120}$"
 )
 _COMMAND = re.compile(
-    rb"(?m)^(?:#!|(?:[A-Z_]+=\S+\s+)*(?:export |torchrun|accelerate launch|deepspeed|srun|sbatch|mpirun|swift |python3? "
-    rb"|vllm serve|CUDA_VISIBLE_DEVICES=|tune |llamafactory-cli|axolotl|bash |nohup ))"
+    rb"(?m)^(?:#!|(?:[A-Z_]+=\S+\s+)*(?:export |torchrun|accelerate launch|deepspeed|srun|sbatch|mpirun|swift "
+    rb"|python3? |vllm serve|CUDA_VISIBLE_DEVICES=|tune |llamafactory-cli|axolotl|bash |nohup ))"
 )
 _SCREEN = re.compile(
-    rb"\A\s*(?:\$ ?(?:sudo )?(?:dmesg|journalctl|nvidia-smi|py-spy|gdb|lldb|df|free|ulimit|ibstat|ibv_|sacct|uname|cat /proc"
-    rb"|lspci|systemctl|uptime|numactl|dcgmi|top|ps|ss|netstat|ip |ethtool|mount|kubectl describe)"
+    rb"\A\s*(?:\$ ?(?:sudo )?(?:dmesg|journalctl|nvidia-smi|py-spy|gdb|lldb|df|free|ulimit|ibstat|ibv_|sacct|uname"
+    rb"|cat /proc|lspci|systemctl|uptime|numactl|dcgmi|top|ps|ss|netstat|ip |ethtool|mount|kubectl describe)"
     rb"|\(lldb\)|\(gdb\)|Process \d+: |Thread (?:0x|\d+ \()|Current thread 0x|\+-{10,}|# utilization\.gpu)"
 )
-_KERNEL = re.compile(rb"(?m)^(?:\[ *\d+\.\d{6}\] |\w{3} [ \d]\d \d\d:\d\d:\d\d \S+ (?:kernel|systemd|nv-)|\[\w{3} \w{3} [ \d]\d )")
+_KERNEL = re.compile(
+    rb"(?m)^(?:\[ *\d+\.\d{6}\] |\w{3} [ \d]\d \d\d:\d\d:\d\d \S+ (?:kernel|systemd|nv-)|\[\w{3} \w{3} [ \d]\d )"
+)
 _STACK = re.compile(rb"(?m)^\s*[\w<>.]+ \([\w./<>\-]+:\d+\)\s*$")
 _EVENTS = re.compile(
-    rb"Traceback \(most|\b(?:ERROR|WARNING|INFO)\b|\d\d:\d\d:\d\d|\b(?:loss|step|iteration|epoch)\b|it/s\]|\[rank\d|Error: "
+    rb"Traceback \(most|\b(?:ERROR|WARNING|INFO)\b|\d\d:\d\d:\d\d|\b(?:loss|step|iteration|epoch)\b|it/s\]"
+    rb"|\[rank\d|Error: "
 )
 
 
@@ -105,14 +119,23 @@ def _json(head: bytes) -> str:
 def _text(base: str, head: bytes) -> str:
     """Text whose name says nothing: a screen capture, a list of versions, commands, samples, or a log."""
     lines = [line for line in head.splitlines() if line.strip()] or [b""]
-    if _SCREEN.search(head) or len(_KERNEL.findall(head)) * 3 > len(lines) or len(_STACK.findall(head)) * 2 > len(lines):
+    if (
+        _SCREEN.search(head)
+        or len(_KERNEL.findall(head)) * 3 > len(lines)
+        or len(_STACK.findall(head)) * 2 > len(lines)
+    ):
         return "capture"
     if re.search(r"launch|command|cmd|cli\b|script", base, re.IGNORECASE) and not _EVENTS.search(head):
         return "config"
     versions = len(_PACKAGE.findall(head)) + len(_MACHINE.findall(head))
     if versions * 2 >= len(lines) and not _EVENTS.search(head):
         return "environment"
-    if len(_COMMAND.findall(head)) and len(lines) < 60 and b"Traceback" not in head and not head.lstrip().startswith(b"$ "):
+    if (
+        len(_COMMAND.findall(head))
+        and len(lines) < 60
+        and b"Traceback" not in head
+        and not head.lstrip().startswith(b"$ ")
+    ):
         return "config"
     if re.search(r"dataset|sample|stats|batch_dump|prompt|completion|rendered", base, re.IGNORECASE):
         return "data"
@@ -124,5 +147,3 @@ def _looks_text(head: bytes) -> bool:
         return True
     odd = sum(head.count(bytes((c,))) for c in (*range(1, 7), *range(14, 27)))
     return not head or odd * 50 < len(head)
-
-

@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from ..workspace import Workspace
 
 _WORLD = (
-    re.compile(r"(?i)\bworld[_ -]?size\b *[.=:]* *(\d{1,6})\b"), re.compile(r"(?i)\bnranks (\d{1,6})\b"),
-    re.compile(r"(?i)\brank:? \d+ ?(?:/|of) ?(?:world )?(\d{1,6})\b"), re.compile(r"Starting with (\d{1,6}) processes"),
-    re.compile(r"(?i)GLOBAL_RANK: \d+, MEMBER: \d+/(\d{1,6})"), re.compile(r"\bnum_processes[ =:]+(\d{1,6})\b"),
+    re.compile(r"(?i)\bworld[_ -]?size\b *[.=:]* *(\d{1,6})\b"),
+    re.compile(r"(?i)\bnranks (\d{1,6})\b"),
+    re.compile(r"(?i)\brank:? \d+ ?(?:/|of) ?(?:world )?(\d{1,6})\b"),
+    re.compile(r"Starting with (\d{1,6}) processes"),
+    re.compile(r"(?i)GLOBAL_RANK: \d+, MEMBER: \d+/(\d{1,6})"),
+    re.compile(r"\bnum_processes[ =:]+(\d{1,6})\b"),
     re.compile(r"(?i)\((\d{1,6}) processes\)|\b(\d{1,6}) GPUs?\b(?= )"),
 )
-_STEP = re.compile(r"(?i)\b(?:global_?step|step|iteration|iter)s?\b[ '\":=\[]{0,4}(\d{1,9})|\b(\d{1,9})/\d{1,9} \[\d+:\d\d")
+_STEP = re.compile(
+    r"(?i)\b(?:global_?step|step|iteration|iter)s?\b[ '\":=\[]{0,4}(\d{1,9})|\b(\d{1,9})/\d{1,9} \[\d+:\d\d"
+)
 
 
 @dataclass(slots=True)
@@ -124,7 +129,7 @@ def _lines_at(file: RunFile, offsets: list[int]) -> dict[int, bytes]:
 def _step_of(line: Line | None) -> tuple[int | None, Line | None]:
     if line is None:
         return None, None
-    found = [m for m in _STEP.finditer(strip(line.data[-4096:].decode(errors="replace")).body)]
+    found = list(_STEP.finditer(strip(line.data[-4096:].decode(errors="replace")).body))
     if not found:
         return None, None
     return int(found[-1][1] or found[-1][2]), line

@@ -12,10 +12,10 @@ from typing import Any
 
 from ..paths import cache_folder
 from .compiled import Database, hyperscan, keep, read_kept
-from .literals import required
+from .literals import cover
 from .patterns import Match, Pattern, Re2Scanner, relaxed
 
-_FORMAT = "2"
+_FORMAT = "4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,8 @@ def plan(patterns: list[Pattern]) -> Plan:
     if (kept := read_kept(path)) is not None:
         data = json.loads(kept)
         return Plan([(text, caseless) for text, caseless in data["literals"]], data["direct"])
-    literals: dict[tuple[str, bool], None] = {}
-    direct: list[int] = []
-    for index, pattern in enumerate(patterns):
-        found = None if pattern.once else required(relaxed(pattern.regex))
-        if found is None:
-            direct.append(index)
-            continue
-        literals |= dict.fromkeys((text, found[1]) for text in found[0])
-    made = Plan(list(literals), direct)
+    literals, direct = cover("" if p.once else relaxed(p.regex) for p in patterns)
+    made = Plan(literals, direct)
     keep(path, json.dumps({"literals": made.literals, "direct": made.direct}).encode())
     return made
 

@@ -152,7 +152,17 @@ class _HitLine:
     """A line in which something was found, parsed as far as it is asked for."""
 
     __slots__ = (
-        "_cache", "_labels", "_piece", "_plain", "_rank", "_ranked", "_start", "_stop", "anchored", "number", "offset",
+        "_cache",
+        "_labels",
+        "_piece",
+        "_plain",
+        "_rank",
+        "_ranked",
+        "_start",
+        "_stop",
+        "anchored",
+        "number",
+        "offset",
         "warned",
     )
 

@@ -21,30 +21,44 @@ DETAILS = 12
 Kind = Literal["python", "exception", "native"]
 
 _START = re.compile(r"^(?P<before>.*?)(?P<word>Traceback|Stack) \(most recent call last\):?\s*$")
-_FILE = re.compile(r'^(?P<indent>[ \t|+]*)File "(?P<path>[^"]{1,500})", line (?P<number>\d+)(?:,? in (?P<function>.+))?$')
-_EXCEPTION = re.compile(r"^[ \t|]*(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\((?P<inner>[\w.]+)\))?(?::(?: (?P<message>.*)|$)|$)")
+_FILE = re.compile(
+    r'^(?P<indent>[ \t|+]*)File "(?P<path>[^"]{1,500})", line (?P<number>\d+)(?:,? in (?P<function>.+))?$'
+)
+_EXCEPTION = re.compile(
+    r"^[ \t|]*(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\((?P<inner>[\w.]+)\))?(?::(?: (?P<message>.*)|$)|$)"
+)
 _ENDING = r"(?:Error|Exception|Interrupt|Exit|Fault|Failure|Died|Timeout|Expired|InvalidUsage|StopIteration)"
 _ALONE = re.compile(
     r"^(?:Uncaught (?:exception )?|Unhandled exception: |Caught exception: |Exception: |ERROR: |error: |E +)?"
-    r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}" + _ENDING + r")(?:\((?P<inner>[\w.]{1,80})\))?: (?P<message>\S.*)$"
+    r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}"
+    + _ENDING
+    + r")(?:\((?P<inner>[\w.]{1,80})\))?: (?P<message>\S.*)$"
 )
-_INSIDE = re.compile(r"(?:^|[\s:\"'(])(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}" + _ENDING + r")(?:\((?P<inner>[\w.]{1,80})\))?: (?P<message>\S.*)$")
+_INSIDE = re.compile(
+    r"(?:^|[\s:\"'(])(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}"
+    + _ENDING
+    + r")(?:\((?P<inner>[\w.]{1,80})\))?: (?P<message>\S.*)$"
+)
 _LINKED = re.compile(r"^[ \t|]*(?:During handling of the above exception|The above exception was the direct cause)")
 _MARKS = re.compile(r"^[ \t|]*[\^~\- ]+$")
 _IPY_FRAME = re.compile(
-    r"^(?:File )?(?P<path>(?:/|~|[A-Za-z]:\\|\.)[^\s:]{1,400}|<[\w\-]+>|(?:Cell|Input) In ?\[\d+\])(?::(?P<number>\d+))?,?"
+    r"^(?:File )?(?P<path>(?:/|~|[A-Za-z]:\\|\.)[^\s:]{1,400}|<[\w\-]+>|(?:Cell|Input) In ?\[\d+\])"
+    r"(?::(?P<number>\d+))?,?"
     r"(?: line \d+)?(?: in (?P<function>[\w<>.]+|<cell line: \d+>))?(?:\(.*)?:?$"
 )
 _ARROW = re.compile(r"^-+> ?(?P<number>\d+)(?P<code>.*)$")
 _NUMBERED = re.compile(r"^\s*\d+(?:\s.*)?$")
 _NATIVE = re.compile(
-    r"(?i)!+ ?segfault encountered|fatal python error: |\*\*\* (?:sig\w+|aborted)|caught signal \d+|stop reason = (?!step|breakpoint)"
-    r"|\bsegmentation fault\b|aborted \(core dumped\)|bus error \(|illegal instruction|^aborted!?$|double free or|free\(\): "
+    r"(?i)!+ ?segfault encountered|fatal python error: |\*\*\* (?:sig\w+|aborted)|caught signal \d+"
+    r"|stop reason = (?!step|breakpoint)"
+    r"|\bsegmentation fault\b|aborted \(core dumped\)|bus error \(|illegal instruction|^aborted!?$"
+    r"|double free or|free\(\): "
     r"|malloc\(\): |corrupted size vs|stack smashing|terminate called|process received signal|program received signal"
 )
 _WHAT = re.compile(r"^\s*what\(\): +(?P<message>.*)$")
 _NATIVE_FRAME = re.compile(
-    r"^\s*\*? ?(?:frame )?#(?P<depth>\d+):? +(?:0x[0-9a-f]+ )?(?:in )?(?P<function>.+)$|^\[ ?(?P<depth2>\d+)\] (?P<function2>.+)$"
+    r"^\s*\*? ?(?:frame )?#(?P<depth>\d+):? +(?:0x[0-9a-f]+ )?(?:in )?(?P<function>.+)$"
+    r"|^\[ ?(?P<depth2>\d+)\] (?P<function2>.+)$"
 )
 _NOISE = re.compile(r"^\s*(?:frame #\d|Exception raised from |C\+\+ CapturedTraceback|#\d+ )")
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x")
@@ -124,8 +138,10 @@ def reads(lines: Iterable[Line], labels: bool = False) -> Iterator[Read]:
         for offset, part in segments(line.data[:65536]):
             text = part.decode(errors="replace")
             last = stamp_of(text) or last
-            shown = line if len(part) == len(line.data) or len(line.data) <= 4096 else Line(
-                line.number, line.offset + offset, part, cut=True
+            shown = (
+                line
+                if len(part) == len(line.data) or len(line.data) <= 4096
+                else Line(line.number, line.offset + offset, part, cut=True)
             )
             yield Read(shown, strip(text, labels), last)
 
@@ -211,7 +227,12 @@ class _Unit:
         if body.startswith(("$ ", "===", "---", "***", "+ ", ">>> ")) or self.seen >= 30:
             return False
         self.seen += 1
-        if len(self.failure.details) < DETAILS and is_telling(body) and not is_harmless(body) and not _NOISE.match(body):
+        if (
+            len(self.failure.details) < DETAILS
+            and is_telling(body)
+            and not is_harmless(body)
+            and not _NOISE.match(body)
+        ):
             self.failure.details.append((read.line, body.strip()))
         if not self.failure.message:
             self.failure.message = body.strip()
@@ -330,8 +351,16 @@ class Parser:
         if rank is None and s.source is None and self._last_rank and read.line.number == self._last_rank[0] + 1:
             rank = self._last_rank[1]  # the unlabelled rest of a message that a labelled line began
         failure = Failure(
-            f, kind, read.line, rank=rank, host=s.host or f.host, source=s.source, stamp=read.stamp, attempt=f.attempt,
-            repeated=s.repeated, start=read.line,
+            f,
+            kind,
+            read.line,
+            rank=rank,
+            host=s.host or f.host,
+            source=s.source,
+            stamp=read.stamp,
+            attempt=f.attempt,
+            repeated=s.repeated,
+            start=read.line,
         )
         self._open[key] = unit = _Unit(read, failure)
         return unit
@@ -352,5 +381,7 @@ class Parser:
         if not unit.inward:
             f.frames.reverse()
         if f.type or f.frames:
-            f.cascade = cascade_kind(f.text) or next((k for _, d in f.details if (k := cascade_kind(d)) == "peer_lost"), None)
+            f.cascade = cascade_kind(f.text) or next(
+                (k for _, d in f.details if (k := cascade_kind(d)) == "peer_lost"), None
+            )
             self.failures.append(f)

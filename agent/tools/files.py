@@ -30,7 +30,8 @@ def list_files(ws: Workspace) -> ToolResult:
     evidence = [Evidence(key="files.count", value=len(ws.files), kind="command", text=f"{len(ws.files)} files")]
     evidence += [Evidence(key="files.role", value=f"{role}: {n}", kind="command") for role, n in sorted(counts.items())]
     evidence += [
-        Evidence(key="files.skipped", value=why, kind="absent", file=name, searched=[name]) for name, why in ws.skipped[:50]
+        Evidence(key="files.skipped", value=why, kind="absent", file=name, searched=[name])
+        for name, why in ws.skipped[:50]
     ]
     summary = ", ".join(f"{n} {role}" for role, n in counts.most_common())
     return finding(summary + (f"; {len(ws.skipped)} skipped" if ws.skipped else ""), evidence, "\n".join(shown))
@@ -38,8 +39,9 @@ def list_files(ws: Workspace) -> ToolResult:
 
 def _row(f) -> str:
     told = [
-        f"{word} {value}" for word, value in
-        (("rank", f.rank), ("host", f.host), ("attempt", f.attempt), ("variant", f.variant)) if value is not None
+        f"{word} {value}"
+        for word, value in (("rank", f.rank), ("host", f.host), ("attempt", f.attempt), ("variant", f.variant))
+        if value is not None
     ]
     good = ", good" if f.good else ""
     return f"{f.role:<12} {f.size:>12} {f.name}" + (f" ({', '.join(told)}{good})" if told or good else "")

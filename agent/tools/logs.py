@@ -25,10 +25,29 @@ from ..types import LINE_CAP, ToolResult
 from ..workspace import Workspace
 
 EMITS = (
-    "sig.*", "error.exception", "error.message", "error.frame", "error.user_frame", "error.library", "error.phase",
-    "error.first", "error.first_unknown", "error.cascade", "error.exit_code", "error.signal", "error.native_crash",
-    "error.bare_kill", "error.line", "error.traceback_count", "log.warning", "run.last_line", "run.state", "run.finished",
-    "run.silent_end", "run.restarted", "run.healthy_end",
+    "sig.*",
+    "error.exception",
+    "error.message",
+    "error.frame",
+    "error.user_frame",
+    "error.library",
+    "error.phase",
+    "error.first",
+    "error.first_unknown",
+    "error.cascade",
+    "error.exit_code",
+    "error.signal",
+    "error.native_crash",
+    "error.bare_kill",
+    "error.line",
+    "error.traceback_count",
+    "log.warning",
+    "run.last_line",
+    "run.state",
+    "run.finished",
+    "run.silent_end",
+    "run.restarted",
+    "run.healthy_end",
 )
 MATCHES, WINDOW = 200, 240
 
@@ -46,15 +65,26 @@ def scan_logs(ws: Workspace) -> ToolResult:
         return not_applicable("no log, capture or other text to scan")
     wrong = failures(ws)
     evidence = [
-        *failure_evidence(ws, wrong), *note_evidence(ws, wrong), *signature_evidence(ws, found),
-        *ending_evidence(ws, found, wrong), *warning_evidence(ws, found),
+        *failure_evidence(ws, wrong),
+        *note_evidence(ws, wrong),
+        *signature_evidence(ws, found),
+        *ending_evidence(ws, found, wrong),
+        *warning_evidence(ws, found),
     ]
     read = sum(s.lines for s in found.files.values())
     text = outlook(found, wrong)
     if wrong.first is not None:
-        return finding(f"first failure: {wrong.first.text[:160]} ({wrong.first.file.name}:{wrong.first.line.number})", evidence, text)
+        return finding(
+            f"first failure: {wrong.first.text[:160]} ({wrong.first.file.name}:{wrong.first.line.number})",
+            evidence,
+            text,
+        )
     if wrong.units or wrong.notes or found.hits:
-        return finding(f"{read} lines in {len(found.files)} files: no initiating exception, see consequences and signatures", evidence, text)
+        return finding(
+            f"{read} lines in {len(found.files)} files: no initiating exception, see consequences and signatures",
+            evidence,
+            text,
+        )
     return clean(f"{read} lines in {len(found.files)} files: no failure and no known signature", evidence, text)
 
 

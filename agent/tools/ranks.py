@@ -15,9 +15,17 @@ from ..workspace import Workspace
 SHOWN = 64
 
 EMITS = (
-    "rank.seen", "rank.world_size", "rank.missing", "rank.first_failed", "rank.silent_while_others_fail",
-    "rank.last_seen_step", "rank.step_spread", "rank.all_same_error", "rank.only_one_failed",
-    "rank.counts_differ", "rank.silent_done",
+    "rank.seen",
+    "rank.world_size",
+    "rank.missing",
+    "rank.first_failed",
+    "rank.silent_while_others_fail",
+    "rank.last_seen_step",
+    "rank.step_spread",
+    "rank.all_same_error",
+    "rank.only_one_failed",
+    "rank.counts_differ",
+    "rank.silent_done",
 )
 
 
@@ -43,7 +51,12 @@ def rank_roster(ws: Workspace) -> ToolResult:
 def _cite(ws: Workspace, member: Member, key: str, value: object) -> Iterator[Evidence]:
     if member.last is not None:
         yield ws.cite(
-            member.file, member.last, key, value, rank=member.rank, step=member.step,  # type: ignore[arg-type]
+            member.file,
+            member.last,
+            key,
+            value,
+            rank=member.rank,
+            step=member.step,  # type: ignore[arg-type]
             time=member.last_stamp.text if member.last_stamp else None,
         )
 
@@ -66,8 +79,14 @@ def _failed(ws: Workspace, seen: Roster, wrong: Failures) -> Iterator[Evidence]:
     if wrong.first is not None and wrong.first.rank is not None:
         first = wrong.first
         yield ws.cite(
-            first.file, first.line, "rank.first_failed", first.rank, rank=first.rank, host=first.host,
-            time=first.stamp.text if first.stamp else None, attempt=first.attempt,
+            first.file,
+            first.line,
+            "rank.first_failed",
+            first.rank,
+            rank=first.rank,
+            host=first.host,
+            time=first.stamp.text if first.stamp else None,
+            attempt=first.attempt,
         )
     ranks = {u.rank for u in real}
     everyone = set(seen.ranks)
@@ -129,7 +148,9 @@ def _counts(ws: Workspace) -> Iterator[Evidence]:
 def _headline(seen: Roster, evidence: list[Evidence]) -> str:
     parts = [f"{len(seen.members)} seen" + (f" of {seen.world}" if seen.world else "")]
     for key, words in (
-        ("rank.first_failed", "first to fail"), ("rank.silent_while_others_fail", "silent"), ("rank.missing", "missing"),
+        ("rank.first_failed", "first to fail"),
+        ("rank.silent_while_others_fail", "silent"),
+        ("rank.missing", "missing"),
     ):
         values = [str(e.value) for e in evidence if e.key == key]
         if values:

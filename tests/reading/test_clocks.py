@@ -11,10 +11,15 @@ from traindoctor.agent.reading.clocks import earlier, from_epoch, stamp_of
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        ("2024-06-06 20:17:53,095 WARNING x", "date"), ("[2024-04-18 15:55:06] x", "date"),
-        ("2024-01-02T03:04:05.123Z x", "date"), ("[rank1]:[E526 11:42:19.204448 P.cpp:632] x", "day"),
-        ("I1129 16:13:38.05 8120 net.cpp:608] x", "day"), ("Oct 18 08:02:31 node23 systemd[1]: x", "day"),
-        ("INFO 09-20 14:02:30 [a.py:1] x", "day"), ("[ 1842.901233] nvidia", "uptime"), ("14:05:16 step 12", "clock"),
+        ("2024-06-06 20:17:53,095 WARNING x", "date"),
+        ("[2024-04-18 15:55:06] x", "date"),
+        ("2024-01-02T03:04:05.123Z x", "date"),
+        ("[rank1]:[E526 11:42:19.204448 P.cpp:632] x", "day"),
+        ("I1129 16:13:38.05 8120 net.cpp:608] x", "day"),
+        ("Oct 18 08:02:31 node23 systemd[1]: x", "day"),
+        ("INFO 09-20 14:02:30 [a.py:1] x", "day"),
+        ("[ 1842.901233] nvidia", "uptime"),
+        ("14:05:16 step 12", "clock"),
         ("I 01:24:10 launcher] x", "clock"),
     ],
 )
@@ -24,7 +29,9 @@ def test_usual_shapes(line: str, kind: str) -> None:
     assert found.kind == kind
 
 
-@pytest.mark.parametrize("line", ["31%|### | 1551/5000 [41:20<1:31:40,  1.59s/it]", "loss: 0.5", "", "127.0.0.1:51010", "99:99:99"])
+@pytest.mark.parametrize(
+    "line", ["31%|### | 1551/5000 [41:20<1:31:40,  1.59s/it]", "loss: 0.5", "", "127.0.0.1:51010", "99:99:99"]
+)
 def test_what_is_no_stamp(line: str) -> None:
     assert stamp_of(line) is None
 
@@ -46,7 +53,9 @@ def test_epoch_seconds() -> None:
     assert from_epoch(1e30) is None
 
 
-@given(st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)), st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)))
+@given(
+    st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)), st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1))
+)
 def test_order_of_dates_is_the_order_of_time(one: datetime, other: datetime) -> None:
     one, other = one.replace(microsecond=0), other.replace(microsecond=0)
     told = earlier(stamp_of(f"[{one:%Y-%m-%d %H:%M:%S}] x"), stamp_of(f"{other:%Y/%m/%d %H:%M:%S} y"))

@@ -18,24 +18,39 @@ from traindoctor.agent.workspace import Workspace
 @pytest.mark.parametrize(
     ("name", "head", "role"),
     [
-        ("train.log", b"x", "log"), ("slurm-12.out", b"x", "log"), ("train.log.gz", b"x", "log"),
+        ("train.log", b"x", "log"),
+        ("slurm-12.out", b"x", "log"),
+        ("train.log.gz", b"x", "log"),
         ("notebook_output.txt", b"----\nValueError   Traceback (most recent call last)\n", "log"),
-        ("console.txt", b"{'loss': 1.2, 'epoch': 0.01}\n", "log"), ("attempt_0/3/stderr.log", b"", "log"),
+        ("console.txt", b"{'loss': 1.2, 'epoch': 0.01}\n", "log"),
+        ("attempt_0/3/stderr.log", b"", "log"),
         ("attempt_0/3/error.json", b'{"message": {"message": "x", "extraInfo": {"py_callstack": ""}}}', "log"),
-        ("launch.sh", b"torchrun x", "config"), ("commands.txt", b"torchrun --nproc 2 t.py\n", "config"),
+        ("launch.sh", b"torchrun x", "config"),
+        ("commands.txt", b"torchrun --nproc 2 t.py\n", "config"),
         ("run.txt", b"#!/bin/bash\nCUDA_VISIBLE_DEVICES=0 python train.py --lr 1\n", "config"),
         ("ds_config.json", b'{"zero_optimization": {"stage": 3}}', "config"),
-        ("pip-freeze.txt", b"torch==2.6\n", "environment"), ("versions.txt", b"torch 2.5.1\n", "environment"),
-        ("env.txt", b"torch: 2.6\ncuda: 12.4\n", "environment"), ("system.txt", b"Ubuntu 24.04\n", "environment"),
-        ("requirements.txt", b"trl\n", "environment"), ("listing.txt", b"torch==2.1.0\nvllm==0.5.1\n", "environment"),
-        ("dmesg.txt", b"[ 1.000000] x", "capture"), ("stuck.txt", b"Process 12: python train.py\nThread 12 (idle)\n", "capture"),
-        ("poll.txt", b"$ nvidia-smi\n+-----\n", "capture"), ("lldb-bt.txt", b"(lldb) bt all\n", "capture"),
-        ("gpu.csv", b"index, utilization.gpu [%]\n", "capture"), ("metrics.csv", b"step,loss\n1,2\n", "metrics"),
-        ("samples.csv", b"text,label\nhello,1\n", "data"), ("log.jsonl", b'{"step": 1, "loss": 2.0}\n', "metrics"),
-        ("train.jsonl", b'{"messages": []}\n', "data"), ("checkpoint-5/trainer_state.json", b"{}", "metrics"),
-        ("events.out.tfevents.17.host", b"\x00\x01", "metrics"), ("model.safetensors", b"\0", "checkpoint"),
-        ("latest_checkpointed_iteration.txt", b"100", "checkpoint"), ("train.py", b"import torch", "code"),
-        ("blob", b"\0\1\2\3" * 100, "other"), ("output", b"epoch 1 loss 2.0\n", "log"),
+        ("pip-freeze.txt", b"torch==2.6\n", "environment"),
+        ("versions.txt", b"torch 2.5.1\n", "environment"),
+        ("env.txt", b"torch: 2.6\ncuda: 12.4\n", "environment"),
+        ("system.txt", b"Ubuntu 24.04\n", "environment"),
+        ("requirements.txt", b"trl\n", "environment"),
+        ("listing.txt", b"torch==2.1.0\nvllm==0.5.1\n", "environment"),
+        ("dmesg.txt", b"[ 1.000000] x", "capture"),
+        ("stuck.txt", b"Process 12: python train.py\nThread 12 (idle)\n", "capture"),
+        ("poll.txt", b"$ nvidia-smi\n+-----\n", "capture"),
+        ("lldb-bt.txt", b"(lldb) bt all\n", "capture"),
+        ("gpu.csv", b"index, utilization.gpu [%]\n", "capture"),
+        ("metrics.csv", b"step,loss\n1,2\n", "metrics"),
+        ("samples.csv", b"text,label\nhello,1\n", "data"),
+        ("log.jsonl", b'{"step": 1, "loss": 2.0}\n', "metrics"),
+        ("train.jsonl", b'{"messages": []}\n', "data"),
+        ("checkpoint-5/trainer_state.json", b"{}", "metrics"),
+        ("events.out.tfevents.17.host", b"\x00\x01", "metrics"),
+        ("model.safetensors", b"\0", "checkpoint"),
+        ("latest_checkpointed_iteration.txt", b"100", "checkpoint"),
+        ("train.py", b"import torch", "code"),
+        ("blob", b"\0\1\2\3" * 100, "other"),
+        ("output", b"epoch 1 loss 2.0\n", "log"),
         ("counts.txt", b"exact_sum 40840\nall_reduce_result 41216\n", "log"),
     ],
 )
@@ -45,7 +60,12 @@ def test_roles(name: str, head: bytes, role: str) -> None:
 
 def test_places_from_names() -> None:
     names = [
-        "rank3.log", "logs/rank_12.err", "worker-a.log", "node12/stderr.log", "none_abc/attempt_1/5/stderr.log", "train.log",
+        "rank3.log",
+        "logs/rank_12.err",
+        "worker-a.log",
+        "node12/stderr.log",
+        "none_abc/attempt_1/5/stderr.log",
+        "train.log",
     ]
     found = places((n, "log") for n in names)
     assert found["rank3.log"].rank == 3
@@ -92,7 +112,7 @@ def test_lines_partition_the_file(data: bytes, tmp_path_factory: pytest.TempPath
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress])
-def test_packed_files_read_as_plain_ones(tmp_path: Path, pack) -> None:  # noqa: ANN001
+def test_packed_files_read_as_plain_ones(tmp_path: Path, pack) -> None:
     data = b"".join(b"line %d\n" % i for i in range(50_000))
     (tmp_path / "a.log.packed").write_bytes(pack(data))
     assert b"".join(files.blocks(tmp_path / "a.log.packed")) == data

@@ -13,12 +13,32 @@ from traindoctor.agent.reading.lines import is_bar, labelled, segments, strip, w
         ('[rank3]:   File "a.py", line 1, in f', '  File "a.py", line 1, in f', 3, None),
         ("[default0]:hello", "hello", 0, None),
         ("[1,7]<stderr>:boom", "boom", 7, None),
-        ("[rank1]:[E526 11:42:19.204448 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught", "Watchdog caught", 1, "error"),
-        ("E0915 11:20:44.190000 2210 torch/distributed/api.py:869] failed (exitcode: 1)", "failed (exitcode: 1)", None, "error"),
+        (
+            "[rank1]:[E526 11:42:19.204448 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught",
+            "Watchdog caught",
+            1,
+            "error",
+        ),
+        (
+            "E0915 11:20:44.190000 2210 torch/distributed/api.py:869] failed (exitcode: 1)",
+            "failed (exitcode: 1)",
+            None,
+            "error",
+        ),
         ("I1129 16:13:38.05 8120 net.cpp:608]     [Forward] Layer", "    [Forward] Layer", None, "info"),
-        ("[2023-04-20 19:03:26,106] [ERROR] [launch.py:324:sigkill_handler] ['/bin/python'] exits", "['/bin/python'] exits", None, "error"),
+        (
+            "[2023-04-20 19:03:26,106] [ERROR] [launch.py:324:sigkill_handler] ['/bin/python'] exits",
+            "['/bin/python'] exits",
+            None,
+            "error",
+        ),
         ("[2023-04-20 19:03:26,106] [INFO] [logging.py:96:log_dist] [Rank 0] step=10", "step=10", 0, "info"),
-        ("(EngineCore pid=7120) ERROR 09-20 14:02:30 [core.py:210]   File \"x\", line 1", "  File \"x\", line 1", None, "error"),
+        (
+            '(EngineCore pid=7120) ERROR 09-20 14:02:30 [core.py:210]   File "x", line 1',
+            '  File "x", line 1',
+            None,
+            "error",
+        ),
         ("[2024-04-18 15:55:06] CRITICAL [olmo.util:158, rank=6] Uncaught X: 429", "Uncaught X: 429", 6, "fatal"),
         ("2026-06-16 04:40:11 | INFO | root | World size: 8", "World size: 8", None, "info"),
         ("[titan] 2025-01-01 10:00:00,123 - root - INFO - step:  1", "step:  1", None, "info"),
@@ -55,7 +75,7 @@ def test_labels_count_only_where_a_file_uses_them() -> None:
 
 def test_escapes_inside_words_go_and_newlines_stay() -> None:
     assert without_escapes(b"CUDA \x1b[31mout\x1b[0m of\nmem\x1b]8;;x\x07ory") == b"CUDA out of\nmemory"
-    assert without_escapes(b"\x1b]0;never ended\nnext") .count(b"\n") == 1
+    assert without_escapes(b"\x1b]0;never ended\nnext").count(b"\n") == 1
 
 
 def test_of_progress_bars_the_last_stays_and_every_word_that_is_no_bar() -> None:
@@ -81,7 +101,8 @@ def test_stripping_never_fails_and_only_takes_away(line: str, labels: bool) -> N
 
 
 @given(
-    st.sampled_from(["[rank{}]: ", "[default{}]:", "[Rank {}] ", "(W pid=1) [rank{}]: "]), st.integers(0, 4095),
+    st.sampled_from(["[rank{}]: ", "[default{}]:", "[Rank {}] ", "(W pid=1) [rank{}]: "]),
+    st.integers(0, 4095),
     st.text(alphabet="abcdefgh", min_size=1, max_size=30),
 )
 def test_a_rank_label_is_read_whatever_stands_behind_it(label: str, rank: int, text: str) -> None:

@@ -71,7 +71,10 @@ def test_counts_are_exact_and_first_and_last_are_kept(tmp_path: Path, engine: st
 
 def test_a_file_read_in_stretches_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     random.seed(3)
-    lines = ["CUDA out of memory. Tried to allocate 1 GiB" if random.random() < 0.01 else "x" * random.randrange(200) for _ in range(9000)]
+    lines = [
+        "CUDA out of memory. Tried to allocate 1 GiB" if random.random() < 0.01 else "x" * random.randrange(200)
+        for _ in range(9000)
+    ]
     (tmp_path / "t.log").write_text("\n".join(lines))
     whole = scan(tmp_path, OOM)
     monkeypatch.setattr(logpass, "STRETCH", 50_000)
@@ -105,16 +108,33 @@ def test_pieces_end_at_lines_and_count_them(parts: list[bytes], block: int) -> N
         assert data[piece.offset : piece.offset + len(piece.data)] == piece.data
 
 
-WORDS = ("CUDA out of memory", "NCCL error", "error", "nan", "loss", "Killed", "\x1b[1mKilled\x1b[0m", "step 3", "[rank1]: ", "\r", "é")
+WORDS = (
+    "CUDA out of memory",
+    "NCCL error",
+    "error",
+    "nan",
+    "loss",
+    "Killed",
+    "\x1b[1mKilled\x1b[0m",
+    "step 3",
+    "[rank1]: ",
+    "\r",
+    "é",
+)
 KNOWN = (
-    Pattern("sig.a.a", r"CUDA out of (?P<what>\w+)"), Pattern("sig.a.b", r"^Killed"), Pattern("sig.a.c", r"(?i)nccl ERROR"),
-    Pattern("sig.a.d", r"loss.{0,20}\bnan\b"), Pattern("sig.a.e", r"step \d+$"),
+    Pattern("sig.a.a", r"CUDA out of (?P<what>\w+)"),
+    Pattern("sig.a.b", r"^Killed"),
+    Pattern("sig.a.c", r"(?i)nccl ERROR"),
+    Pattern("sig.a.d", r"loss.{0,20}\bnan\b"),
+    Pattern("sig.a.e", r"step \d+$"),
 )
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), max_size=30))
-def test_both_engines_find_what_a_plain_search_of_each_line_finds(tmp_path_factory: pytest.TempPathFactory, rows: list[str]) -> None:
+def test_both_engines_find_what_a_plain_search_of_each_line_finds(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[str]
+) -> None:
     folder = tmp_path_factory.mktemp("engines")
     (folder / "t.log").write_bytes("\n".join([*rows, "end"]).encode())
 
@@ -133,8 +153,12 @@ def test_both_engines_find_what_a_plain_search_of_each_line_finds(tmp_path_facto
 @pytest.mark.parametrize(
     ("regex", "line"),
     [
-        (r"^Watchdog caught (?P<x>\w+)$", "[rank1] Watchdog caught foobar baz"), (r"(?:^|\s)foo\d+", "a foo12"),
-        (r"a[$^]b", "a$b"), (r"x\$+", "x$$$"), (r"[^\]]+\]$", "abc] d"), (r"(?i)loss\s*=\s*nan\Z", "Loss = NaN!"),
+        (r"^Watchdog caught (?P<x>\w+)$", "[rank1] Watchdog caught foobar baz"),
+        (r"(?:^|\s)foo\d+", "a foo12"),
+        (r"a[$^]b", "a$b"),
+        (r"x\$+", "x$$$"),
+        (r"[^\]]+\]$", "abc] d"),
+        (r"(?i)loss\s*=\s*nan\Z", "Loss = NaN!"),
     ],
 )
 def test_a_relaxed_pattern_still_finds_the_line(regex: str, line: str) -> None:
@@ -145,9 +169,12 @@ def test_a_relaxed_pattern_still_finds_the_line(regex: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("regex", "line"),
     [
-        (r"[Ff]ail(ed|ure) to (load|read) \d+ files?", "Failure to read 3 files"), (r"(?i)WATCHDOG caught", "watchdog CAUGHT"),
-        (r"(Xid|SXid) \(PCI:\S+\): \d+", "Xid (PCI:0000): 79"), (r"(a|b)?checkpoint missing", "checkpoint missing"),
-        (r"(?:foo|bar){2,}quux", "foobarquux"), (r"\bEADDRINUSE\b|address already in use", "EADDRINUSE"),
+        (r"[Ff]ail(ed|ure) to (load|read) \d+ files?", "Failure to read 3 files"),
+        (r"(?i)WATCHDOG caught", "watchdog CAUGHT"),
+        (r"(Xid|SXid) \(PCI:\S+\): \d+", "Xid (PCI:0000): 79"),
+        (r"(a|b)?checkpoint missing", "checkpoint missing"),
+        (r"(?:foo|bar){2,}quux", "foobarquux"),
+        (r"\bEADDRINUSE\b|address already in use", "EADDRINUSE"),
     ],
 )
 def test_every_match_holds_one_of_the_literals(regex: str, line: str) -> None:

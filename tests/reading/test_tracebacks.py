@@ -33,7 +33,10 @@ step 3 loss 2.0
 def test_a_plain_traceback() -> None:
     (f,) = parse(PLAIN)
     assert (f.type, f.message, f.line.number) == ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied", 8)
-    assert [(x.function, x.code, x.line.number) for x in f.frames] == [("<module>", "main()", 4), ("forward", "return x @ y", 6)]
+    assert [(x.function, x.code, x.line.number) for x in f.frames] == [
+        ("<module>", "main()", 4),
+        ("forward", "return x @ y", 6),
+    ]
 
 
 def test_interleaved_ranks_come_apart() -> None:
@@ -92,10 +95,14 @@ def test_notebook_style() -> None:
 
 def test_the_lines_behind_a_message_belong_to_it() -> None:
     text = "\n".join(
-        "[rank1]: " + x for x in (
-            "Traceback (most recent call last):", '  File "a.py", line 1, in f', "    init()",
+        "[rank1]: " + x
+        for x in (
+            "Traceback (most recent call last):",
+            '  File "a.py", line 1, in f',
+            "    init()",
             "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, invalid usage",
-            "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.", "Last error:",
+            "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
+            "Last error:",
             "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 2000",
         )
     )
@@ -115,9 +122,13 @@ def test_one_line_exceptions_and_logged_ones() -> None:
 def test_native_crashes() -> None:
     (f,) = parse("terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: bad\n")
     assert f.kind == "native" and f.message == "CUDA error: bad"
-    (f,) = parse('!!!!!!! Segfault encountered !!!!!!!\n  File "<unknown>", line 0, in cuMemcpy\n  File "<unknown>", line 0, in copy_\n')
+    (f,) = parse(
+        '!!!!!!! Segfault encountered !!!!!!!\n  File "<unknown>", line 0, in cuMemcpy\n  File "<unknown>", line 0, in copy_\n'
+    )
     assert [x.function for x in f.frames] == ["copy_", "cuMemcpy"]
-    (f,) = parse('Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n  File "a.py", line 3 in g\n  File "a.py", line 9 in f\n')
+    (f,) = parse(
+        'Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n  File "a.py", line 3 in g\n  File "a.py", line 9 in f\n'
+    )
     assert f.frames[-1].function == "g"
     assert parse("zsh: segmentation fault  python a.py")[0].kind == "native"
 
@@ -128,8 +139,19 @@ def test_consequences_are_marked() -> None:
     assert parse("RuntimeError: CUDA out of memory.")[0].cascade is None
 
 
-PIECES = st.sampled_from([*PLAIN.split("\n"), "", "\r 1%|# | 1/9 [00:01<00:09, 1it/s]", "During handling of the above exception",
-                          "----> 1 f()", "[rank0]:   File \"a\", line 1", "Fatal Python error: x", "  | foo", "frame #0: a"])
+PIECES = st.sampled_from(
+    [
+        *PLAIN.split("\n"),
+        "",
+        "\r 1%|# | 1/9 [00:01<00:09, 1it/s]",
+        "During handling of the above exception",
+        "----> 1 f()",
+        '[rank0]:   File "a", line 1',
+        "Fatal Python error: x",
+        "  | foo",
+        "frame #0: a",
+    ]
+)
 
 
 @given(st.lists(st.one_of(PIECES, st.text(max_size=60)), max_size=40))

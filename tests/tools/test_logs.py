@@ -67,7 +67,10 @@ def test_consequences_do_not_come_first(tmp_path: Path) -> None:
 
 
 def test_exit_codes_and_signals(tmp_path: Path) -> None:
-    r = scanned(tmp_path, "[2023-04-20 19:03:26,106] [ERROR] [launch.py:3:f] ['python'] exits with return code = -9\n/bin/sh: line 1: 77 Killed python t.py\n")
+    r = scanned(
+        tmp_path,
+        "[2023-04-20 19:03:26,106] [ERROR] [launch.py:3:f] ['python'] exits with return code = -9\n/bin/sh: line 1: 77 Killed python t.py\n",
+    )
     assert values(r, "error.exit_code") == [-9]
     assert values(r, "error.bare_kill") == ["Killed"]
 
@@ -109,8 +112,11 @@ def test_a_healthy_run_is_clean(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "number of skipped iterations:   0 | number of nan iterations:   0 |", "Error rate: 0.05", "0 errors, 0 warnings",
-        "node-a:1:1 [0] NCCL INFO NET/Plugin : No plugin found (libnccl-net.so).", "mean_absolute_error: 0.1",
+        "number of skipped iterations:   0 | number of nan iterations:   0 |",
+        "Error rate: 0.05",
+        "0 errors, 0 warnings",
+        "node-a:1:1 [0] NCCL INFO NET/Plugin : No plugin found (libnccl-net.so).",
+        "mean_absolute_error: 0.1",
         "node-a:1:1 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]",
         "[W socket.cpp:697] [c10d] The hostname of the client socket cannot be retrieved. err=-3",
     ],
@@ -135,7 +141,10 @@ def test_restarts_begin_attempts(tmp_path: Path) -> None:
 
 
 def test_distinct_warnings_once(tmp_path: Path) -> None:
-    r = scanned(tmp_path, "".join(f"WARNING: tokenization mismatch: {i} vs. {i + 2}\n" for i in range(500)) + "UserWarning: other\n")
+    r = scanned(
+        tmp_path,
+        "".join(f"WARNING: tokenization mismatch: {i} vs. {i + 2}\n" for i in range(500)) + "UserWarning: other\n",
+    )
     assert len(values(r, "log.warning")) == 2
 
 

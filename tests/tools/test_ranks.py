@@ -35,7 +35,8 @@ def test_a_gap_among_those_that_complain_without_a_world_size(tmp_path: Path) ->
 
 def test_a_host_whose_log_just_stops(tmp_path: Path) -> None:
     r = roster(
-        tmp_path, worker__a="rank 0 / world 2\nstep 300 loss 2.1\n",
+        tmp_path,
+        worker__a="rank 0 / world 2\nstep 300 loss 2.1\n",
         worker__b="rank 1 / world 2\nstep 300 loss 2.1\n[rank1]: ncclRemoteError: remote process exited or there was a network error\n",
     )
     (silent,) = [e for e in r.evidence if e.key == "rank.silent_while_others_fail"]
@@ -44,7 +45,9 @@ def test_a_host_whose_log_just_stops(tmp_path: Path) -> None:
 
 def test_the_first_to_fail(tmp_path: Path) -> None:
     r = roster(
-        tmp_path, rank0="2024-01-01 10:00:09 ERROR x: RuntimeError: late\n", rank1="2024-01-01 10:00:02 ERROR x: ValueError: early\n",
+        tmp_path,
+        rank0="2024-01-01 10:00:09 ERROR x: RuntimeError: late\n",
+        rank1="2024-01-01 10:00:02 ERROR x: ValueError: early\n",
     )
     assert values(r, "rank.first_failed") == [1]
 
@@ -68,7 +71,9 @@ def test_a_single_process_has_no_roster(tmp_path: Path) -> None:
 
 
 def test_a_thousand_ranks_in_one_log(tmp_path: Path) -> None:
-    text = "world_size: 1024\n" + "".join(f"[rank{r}]: step {s} loss 2.0\n" for s in range(20) for r in range(1024) if r != 77)
+    text = "world_size: 1024\n" + "".join(
+        f"[rank{r}]: step {s} loss 2.0\n" for s in range(20) for r in range(1024) if r != 77
+    )
     r = roster(tmp_path, train=text)
     assert values(r, "rank.seen") == [1023]
     assert values(r, "rank.missing") == [[77]]

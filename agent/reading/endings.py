@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from .anchors import table
-from .failures import Failures, Note
+from .failure import Failure
+from .failures import Failures
 from .files import Line, RunFile
 from .lines import segments, strip
 from .logpass import FileSummary, LogPass
-from .tracebacks import Failure
+from .notes import Note
 
 if TYPE_CHECKING:
     from ..workspace import Workspace

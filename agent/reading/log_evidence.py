@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..playbook import quantity
 from ..types import Evidence
+from .attempts import attempt_at, restarts
 from .endings import endings
-from .failures import Failures, Note, attempt_at, restarts
+from .failure import Failure, Frame
+from .failures import Failures
 from .files import Line
 from .logpass import Hit, LogPass
+from .notes import Note
 from .phases import library_of, phases_of, user_frame
-from .tracebacks import Failure, Frame
 
 if TYPE_CHECKING:
     from ..workspace import Workspace

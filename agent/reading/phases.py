@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from ..playbook import KNOWLEDGE
+from .failure import Failure, Frame
 from .patterns import searcher
-from .tracebacks import Failure, Frame
 
 _LIBRARY = re.compile(r"(?:site|dist)-packages/([A-Za-z_]\w*)|/lib/python3(?:\.\d+)?/(?!site-|dist-)([A-Za-z_]\w*)")
 _FOREIGN = re.compile(

@@ -1,279 +1,14 @@
-"""Tracebacks as units: Python (also of many ranks interleaved), Ray, notebooks, faulthandler, and native stacks.
-
-A unit is the frames, the exception line, the telling lines of its message, and the unit that it was raised from.
-"""
+"""Tracebacks as units, also where many ranks are interleaved; chains know which exception came first."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Literal
 
-from .anchors import cascade_kind, is_harmless, is_progress, is_telling
-from .clocks import Stamp, stamp_of
-from .files import Line, RunFile
-from .lines import Stripped, is_bar, segments, strip
-
-FRAMES = 200  # frames kept of one traceback: the outermost and innermost of deeper ones
-DETAILS = 12
-
-Kind = Literal["python", "exception", "native"]
-
-_START = re.compile(r"^(?P<before>.*?)(?P<word>Traceback|Stack) \(most recent call last\):?\s*$")
-_FILE = re.compile(
-    r'^(?P<indent>[ \t|+]*)File "(?P<path>[^"]{1,500})", line (?P<number>\d+)(?:,? in (?P<function>.+))?$'
-)
-_EXCEPTION = re.compile(
-    r"^[ \t|]*(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\((?P<inner>[\w.]+)\))?(?::(?: (?P<message>.*)|$)|$)"
-)
-_ENDING = r"(?:Error|Exception|Interrupt|Exit|Fault|Failure|Died|Timeout|Expired|InvalidUsage|StopIteration)"
-_ALONE = re.compile(
-    r"^(?:Uncaught (?:exception )?|Unhandled exception: |Caught exception: |Exception: |ERROR: |error: |E +)?"
-    r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}"
-    + _ENDING
-    + r")(?:\((?P<inner>[\w.]{1,80})\))?: (?P<message>\S.*)$"
-)
-_INSIDE = re.compile(
-    r"(?:^|[\s:\"'(])(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}"
-    + _ENDING
-    + r")(?:\((?P<inner>[\w.]{1,80})\))?: (?P<message>\S.*)$"
-)
-_LINKED = re.compile(r"^[ \t|]*(?:During handling of the above exception|The above exception was the direct cause)")
-_MARKS = re.compile(r"^[ \t|]*[\^~\- ]+$")
-_IPY_FRAME = re.compile(
-    r"^(?:File )?(?P<path>(?:/|~|[A-Za-z]:\\|\.)[^\s:]{1,400}|<[\w\-]+>|(?:Cell|Input) In ?\[\d+\])"
-    r"(?::(?P<number>\d+))?,?"
-    r"(?: line \d+)?(?: in (?P<function>[\w<>.]+|<cell line: \d+>))?(?:\(.*)?:?$"
-)
-_ARROW = re.compile(r"^-+> ?(?P<number>\d+)(?P<code>.*)$")
-_NUMBERED = re.compile(r"^\s*\d+(?:\s.*)?$")
-_NATIVE = re.compile(
-    r"(?i)!+ ?segfault encountered|fatal python error: |\*\*\* (?:sig\w+|aborted)|caught signal \d+"
-    r"|stop reason = (?!step|breakpoint)"
-    r"|\bsegmentation fault\b|aborted \(core dumped\)|bus error \(|illegal instruction|^aborted!?$"
-    r"|double free or|free\(\): "
-    r"|malloc\(\): |corrupted size vs|stack smashing|terminate called|process received signal|program received signal"
-)
-_WHAT = re.compile(r"^\s*what\(\): +(?P<message>.*)$")
-_NATIVE_FRAME = re.compile(
-    r"^\s*\*? ?(?:frame )?#(?P<depth>\d+):? +(?:0x[0-9a-f]+ )?(?:in )?(?P<function>.+)$"
-    r"|^\[ ?(?P<depth2>\d+)\] (?P<function2>.+)$"
-)
-_NOISE = re.compile(r"^\s*(?:frame #\d|Exception raised from |C\+\+ CapturedTraceback|#\d+ )")
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x")
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A line as the parsers see it."""
-
-    line: Line
-    stripped: Stripped
-    stamp: Stamp | None
-
-    @property
-    def body(self) -> str:
-        return self.stripped.body
-
-
-@dataclass(slots=True)
-class Frame:
-    """One frame. `line` is the line of the file that shows its code, or names it where no code is printed."""
-
-    path: str
-    function: str
-    number: int
-    line: Line
-    code: str = ""
-
-    @property
-    def text(self) -> str:
-        return f"{self.path}:{self.function}: {self.code}".rstrip(": ")
-
-
-@dataclass(slots=True)
-class Failure:
-    """One failure as a unit. `frames` run from the outermost to the innermost; `cause` was raised before it."""
-
-    file: RunFile
-    kind: Kind
-    line: Line
-    type: str = ""
-    message: str = ""
-    rank: int | None = None
-    host: str | None = None
-    source: str | None = None
-    stamp: Stamp | None = None
-    frames: list[Frame] = field(default_factory=list)
-    details: list[tuple[Line, str]] = field(default_factory=list)
-    cause: Failure | None = None
-    cascade: str | None = None
-    attempt: int | None = None
-    repeated: int = 1
-    start: Line | None = None
-
-    @property
-    def origin(self) -> Failure:
-        """The first failure of its chain."""
-        at, steps = self, 0
-        while at.cause is not None and steps < 50:
-            at, steps = at.cause, steps + 1
-        return at
-
-    @property
-    def text(self) -> str:
-        return f"{self.type}: {self.message}" if self.message else self.type
-
-    @property
-    def name(self) -> str:
-        """The type as printed, without its module."""
-        return self.type.rpartition(".")[2]
-
-
-def reads(lines: Iterable[Line], labels: bool = False) -> Iterator[Read]:
-    """Lines stripped, each with the time it inherits; of an overwritten line, the parts that are no bars."""
-    last: Stamp | None = None
-    for line in lines:
-        for offset, part in segments(line.data[:65536]):
-            text = part.decode(errors="replace")
-            last = stamp_of(text) or last
-            shown = (
-                line
-                if len(part) == len(line.data) or len(line.data) <= 4096
-                else Line(line.number, line.offset + offset, part, cut=True)
-            )
-            yield Read(shown, strip(text, labels), last)
-
-
-class _Unit:
-    """A traceback being read."""
-
-    def __init__(self, read: Read, failure: Failure, notebook: bool = False, inward: bool = True) -> None:
-        self.failure = failure
-        self.notebook = notebook
-        self.inward = inward  # frames come outermost first
-        self.after = False  # the exception line was seen
-        self.header = read.stripped.header
-        self.ranked = read.stripped.rank is not None
-        self.indent = -1
-        self.blanks = self.foreign = self.seen = 0
-        self.linked = False
-        self.threads = 0
-
-    def takes(self, read: Read) -> bool:
-        """Whether a line belongs to this unit; if so it is taken in."""
-        body = read.body.rstrip()
-        if not body.strip(" |"):
-            self.blanks += 1
-            return self.blanks <= (2 if self.after else 3)
-        if self.failure.kind == "native":
-            return self._native(read, body)
-        return self._message(read, body) if self.after else self._frame(read, body)
-
-    def _frame(self, read: Read, body: str) -> bool:
-        self.blanks = 0
-        if m := _FILE.match(body):
-            self.indent = len(m["indent"])
-            self._push(Frame(m["path"], m["function"] or "<module>", int(m["number"]), read.line))
-            return True
-        if m := _ARROW.match(body):
-            self.notebook = True
-            self._code(read.line, m["code"].strip(), int(m["number"]))
-            return True
-        if self.notebook and (m := _IPY_FRAME.match(body)):
-            self._push(Frame(m["path"], (m["function"] or "<module>").strip(), int(m["number"] or 0), read.line))
-            return True
-        if self.notebook and (_NUMBERED.match(body) or body.startswith("   ")):
-            return True
-        if body.startswith(("---", "===")) and self.notebook:
-            return True
-        return self._code_or_exception(read, body)
-
-    def _code_or_exception(self, read: Read, body: str) -> bool:
-        depth = len(body) - len(body.lstrip(" \t|+"))
-        deeper = depth > max(self.indent, 0) if self.indent >= 0 else depth > 0
-        if _MARKS.match(body) or "[Previous line repeated" in body:
-            return True
-        if deeper and self.failure.frames:
-            frame = self.failure.frames[-1]
-            if not frame.code and frame.line.number < read.line.number:
-                self._code(read.line, body.strip(" |"), frame.number)
-            return True
-        m = _EXCEPTION.match(body)
-        if m and not (read.stripped.header and not self.header) and not is_bar(body.encode()):
-            self._raised(read, m)
-            return True
-        return False
-
-    def _raised(self, read: Read, m: re.Match[str]) -> None:
-        f = self.failure
-        f.type, f.message = m["type"] + (f"({m['inner']})" if m["inner"] else ""), (m["message"] or "").strip()
-        f.line = read.line
-        f.stamp = stamp_of(read.line.text) or f.stamp or read.stamp
-        self.after, self.blanks = True, 0
-
-    def _message(self, read: Read, body: str) -> bool:
-        if _LINKED.match(body):
-            self.linked = True
-            self.blanks = 0
-            return True
-        if self.linked or _START.match(body) or _FILE.match(body):
-            return False
-        s = read.stripped
-        fresh = s.header and not self.header
-        if fresh or is_bar(body.encode()) or (not self.ranked and (_ALONE.match(body) or is_progress(body))):
-            return False
-        if body.startswith(("$ ", "===", "---", "***", "+ ", ">>> ")) or self.seen >= 30:
-            return False
-        self.seen += 1
-        if (
-            len(self.failure.details) < DETAILS
-            and is_telling(body)
-            and not is_harmless(body)
-            and not _NOISE.match(body)
-        ):
-            self.failure.details.append((read.line, body.strip()))
-        if not self.failure.message:
-            self.failure.message = body.strip()
-        return True
-
-    def _native(self, read: Read, body: str) -> bool:
-        f = self.failure
-        self.blanks = 0
-        if m := _WHAT.match(body):
-            f.message, f.line = m["message"], read.line
-            return True
-        if _THREAD.match(body):
-            self.threads += 1
-            return self.threads <= 1
-        if m := _FILE.match(body):
-            self._push(Frame(m["path"], m["function"] or "", int(m["number"]), read.line, (m["function"] or "")))
-            return True
-        if m := _NATIVE_FRAME.match(body):
-            name = (m["function"] or m["function2"]).strip()
-            self._push(Frame(_library(name), name[:160], 0, read.line))
-            return True
-        return body.startswith("* thread") or body.strip().startswith(("frame", "[", "Exception raised from"))
-
-    def _push(self, frame: Frame) -> None:
-        frames = self.failure.frames
-        if len(frames) >= FRAMES and self.inward:
-            del frames[FRAMES // 2]
-        if len(frames) < FRAMES:
-            frames.append(frame)
-
-    def _code(self, line: Line, code: str, number: int) -> None:
-        if not self.failure.frames:
-            self._push(Frame("<notebook>", "<module>", number, line))
-        frame = self.failure.frames[-1]
-        frame.code, frame.line = code[:400], line
-        frame.number = frame.number or number
-
-
-def _library(name: str) -> str:
-    m = re.search(r"([\w.+\-]+\.(?:so|dylib|dll)[\w.]*)", name)
-    return m[1] if m else "<native>"
+from .anchors import cascade_kind, is_harmless
+from .failure import Failure, Kind, Read
+from .files import RunFile
+from .lines import is_bar
+from .unit import ALONE, FILE_LINE, INSIDE, NATIVE, START, Unit
 
 
 class Parser:
@@ -281,7 +16,7 @@ class Parser:
 
     def __init__(self, file: RunFile) -> None:
         self._file = file
-        self._open: dict[tuple[int | None, str | None], _Unit] = {}
+        self._open: dict[tuple[int | None, str | None], Unit] = {}
         self._last_rank: tuple[int, int] | None = None  # (line, rank) of the last ranked line of an error
         self.failures: list[Failure] = []
 
@@ -310,23 +45,23 @@ class Parser:
 
     @staticmethod
     def _is_foreign(read: Read) -> bool:
-        return is_bar(read.line.data) or (read.stripped.header and not _START.match(read.body))
+        return is_bar(read.line.data) or (read.stripped.header and not START.match(read.body))
 
-    def _begin(self, read: Read, key: tuple[int | None, str | None], before: _Unit | None) -> bool:
+    def _begin(self, read: Read, key: tuple[int | None, str | None], before: Unit | None) -> bool:
         body = read.body.rstrip()
         linked = before.failure if before is not None and before.after else None
-        if m := _START.match(body):
+        if m := START.match(body):
             kind = m["before"].strip()
             chained = linked if before is not None and (before.linked or kind.endswith("Original")) else None
             unit = self._new(read, key, "python")
             unit.notebook = bool(re.search(r"\w {4,}$", m["before"]))
             self._link(unit, chained, kind.endswith("Original"))
             return True
-        if before is not None and before.after and (m := _FILE.match(body)):
+        if before is not None and before.after and (m := FILE_LINE.match(body)):
             unit = self._new(read, key, "python")
             self._link(unit, linked, inner=True)
             return unit.takes(read)
-        if (m := _NATIVE.search(body)) and not is_harmless(body):
+        if (m := NATIVE.search(body)) and not is_harmless(body):
             unit = self._new(read, key, "native")
             unit.inward = False
             unit.failure.type, unit.failure.message = m[0].strip(" !*:="), body.strip()[:400]
@@ -336,16 +71,16 @@ class Parser:
     def _alone(self, read: Read, key: tuple[int | None, str | None], body: str) -> bool:
         if not body or body[0] in " \t{\"'#" or is_harmless(body):
             return False
-        m = _ALONE.match(body)
+        m = ALONE.match(body)
         if m is None and read.stripped.level in ("error", "fatal"):
-            m = _INSIDE.search(body[:4000])
+            m = INSIDE.search(body[:4000])
         if m is None:
             return False
         unit = self._new(read, key, "exception")
-        unit._raised(read, m)
+        unit.raised(read, m)
         return True
 
-    def _new(self, read: Read, key: tuple[int | None, str | None], kind: Kind) -> _Unit:
+    def _new(self, read: Read, key: tuple[int | None, str | None], kind: Kind) -> Unit:
         s, f = read.stripped, self._file
         rank = key[0] if key[0] is not None else f.rank
         if rank is None and s.source is None and self._last_rank and read.line.number == self._last_rank[0] + 1:
@@ -362,11 +97,11 @@ class Parser:
             repeated=s.repeated,
             start=read.line,
         )
-        self._open[key] = unit = _Unit(read, failure)
+        self._open[key] = unit = Unit(read, failure)
         return unit
 
     @staticmethod
-    def _link(unit: _Unit, other: Failure | None, inner: bool) -> None:
+    def _link(unit: Unit, other: Failure | None, inner: bool) -> None:
         """Chain two units: an inner one (Ray, DataLoader workers) is the origin of the one printed before it."""
         if other is None:
             return

@@ -12,6 +12,56 @@ from .inflate import packing_of, utf16
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
+    from .logpass import FileSummary
+
+WHOLE = 1 << 20  # bytes up to which a file with trouble in it is parsed from end to end
+BEFORE, BEHIND = 1 << 11, 1 << 14  # bytes around a place of trouble that are parsed in larger files
+
+
+def close_lines(ws: Workspace, summary: FileSummary, budget: int) -> Iterator[Line]:
+    """The lines around trouble; all lines of a small file."""
+    if summary.harvest.bytes <= min(WHOLE, budget):
+        yield from ws.lines(summary.file)
+        return
+    spans = _spans(summary.anchors, budget)
+    at = 0
+    for line in lines_around(ws, summary.file, spans, dict(summary.anchors), BEFORE):
+        while at < len(spans) and line.offset > spans[at][1]:
+            at += 1
+        if at >= len(spans):
+            return
+        if line.offset >= spans[at][0] - BEFORE:
+            yield line
+
+
+def _spans(anchors: list[tuple[int, int]], budget: int) -> list[tuple[int, int]]:
+    """Stretches of bytes around anchors, merged; of too much the first and the last."""
+    spans: list[tuple[int, int]] = []
+    for offset, _ in sorted(set(anchors)):
+        if spans and offset <= spans[-1][1] + BEFORE:
+            spans[-1] = (spans[-1][0], offset + BEHIND)
+        else:
+            spans.append((offset, offset + BEHIND))
+    total = sum(b - a for a, b in spans)
+    if total <= budget:
+        return spans
+    return _ends(spans, budget // 2)
+
+
+def _ends(spans: list[tuple[int, int]], half: int) -> list[tuple[int, int]]:
+    head, left = [], half
+    for a, b in spans:
+        head.append((a, min(b, a + left)))
+        left -= b - a
+        if left <= 0:
+            break
+    tail, left = [], half
+    for a, b in reversed(spans):
+        tail.append((max(a, b - left), b))
+        left -= b - a
+        if left <= 0:
+            break
+    return sorted(set(head + tail))
 
 
 def lines_around(

@@ -89,7 +89,8 @@ def _sentences(cause: str, title: str, meaning: str, proof: list[Evidence], fact
     lead = Sentence(text=f"{title or meaning}.", cites=[e.id for e in shown[:6]])
     if cause == INSUFFICIENT:
         lead = Sentence(text="The material does not identify a cause.", cites=[e.id for e in context[:4]])
-    return [lead, *wording.listing([*proof, *context], 18)]
+    told = [*proof, *salience.beside(cause, facts), *context, *salience.telling(facts)]
+    return [lead, *wording.listing(told, 26)]
 
 
 def _through_gate(

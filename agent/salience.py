@@ -25,6 +25,50 @@ CONTEXT: tuple[tuple[str, int], ...] = (
     ("eval.first_nan_step", 1),
 )
 
+# What a reader wants beside the proof, by the family of the verdict.
+BESIDE: dict[str, tuple[tuple[str, int], ...]] = {
+    "env": (("env.version.cuda_toolkit", 1), ("env.version.driver", 1), ("env.version.cuda", 1),
+            ("env.version.torch", 1), ("env.gpu", 1), ("env.package_conflict", 2)),
+    "dist": (("rank.counts_differ", 2), ("watchdog.timeout", 2), ("nccl.version", 1), ("env.version.nccl", 1),
+             ("nccl.p2p", 1), ("nccl.connection", 1), ("rank.silent_done", 1)),
+    "hw": (("gpu.xid", 4), ("gpu.ecc_uncorrectable", 1), ("gpu.remap_failure", 1), ("gpu.recovery_action", 1)),
+    "loss": (("compare.only_difference", 2), ("compare.setting_differs", 2), ("variant.nonfinite_alone", 1),
+             ("variant.finite", 1), ("variant.worst", 1), ("variant.best", 1), ("loss.initial_value", 2),
+             ("loss.final_value", 1), ("grad_norm.max", 2), ("learning_rate.peak", 1)),
+    "rl": (("compare.only_difference", 2), ("compare.setting_differs", 2), ("variant.worst", 1), ("variant.best", 1),
+           ("settings.asked.temperature", 1), ("settings.used.temperature", 1), ("grad_norm.max", 2),
+           ("reward.mean_last", 1)),
+    "moe": (("aux_loss.value", 1), ("expert.max_over_mean", 1), ("settings.asked.moe_topk", 1),
+            ("loss.final_value", 1)),
+    "ckpt": (("compare.setting_differs", 2), ("resume.from_step", 1), ("loss.initial_value", 2),
+             ("loss.final_value", 1)),
+    "data": (("settings.asked.vocab_size", 1), ("settings.asked.sequence_length", 1), ("loss.initial_value", 1)),
+    "memory": (("memory.frame", 2), ("memory.asked_bytes", 1), ("settings.asked.micro_batch_size", 1),
+               ("settings.asked.sequence_length", 1), ("settings.asked.engine_memory_fraction", 1)),
+    "speed": (("step_time.median", 2), ("data_time.fraction", 1), ("throughput.value", 1),
+              ("compare.setting_differs", 2), ("settings.asked.dataloader_workers", 1)),
+    "eval": (("variant.worst", 1), ("variant.best", 1), ("accuracy.value", 2)),
+    "none": (("loss.initial_value", 1), ("loss.final_value", 1), ("grad_norm.max", 1)),
+}  # fmt: skip
+
+
+def beside(cause: str, facts: Facts) -> list[Evidence]:
+    """Lines that belong to a verdict of this family: versions of the packages that fail, the variants, the ranks."""
+    family = cause.split(".")[0]
+    found = [e for key, most in BESIDE.get(family, ()) for e in facts.get(key)[:most] if e.kind == "line"]
+    if family == "env":
+        told = [e for k in ("error.library", "error.message", "error.frame") for e in facts.get(k)]
+        said = " ".join(f"{e.value} {e.text}" for e in told).lower()
+        named = [k for k in facts.by_key if k.startswith("env.version.") and _stem(k) in said]
+        found = [*(facts.get(k)[0] for k in named if k != "env.version.python"), *found]
+    return _distinct(found, 6)
+
+
+def _stem(key: str) -> str:
+    """`env.version.accelerate` -> `accelera`: the package as it shows in the names of its classes."""
+    name = key.removeprefix("env.version.")
+    return name[:8] if len(name) > 8 else name
+
 
 def decisive(hypothesis: Hypothesis | None, facts: Facts, limit: int = 12) -> list[Evidence]:
     """What the leading hypothesis stands on, one piece per line of a file, most specific first."""
@@ -36,6 +80,11 @@ def decisive(hypothesis: Hypothesis | None, facts: Facts, limit: int = 12) -> li
 def context(facts: Facts) -> list[Evidence]:
     """Where the run broke, whatever the verdict."""
     return _distinct((e for key, most in CONTEXT for e in facts.get(key)[:most] if e.kind != "asked"), 16)
+
+
+def telling(facts: Facts) -> list[Evidence]:
+    """Lines of small files that speak of a difference or a fault; they decide nothing."""
+    return _distinct(facts.get("log.telling"), 6)
 
 
 def cascade(facts: Facts, limit: int = 4) -> list[Evidence]:

@@ -66,6 +66,7 @@ def lonely(code: Code, project: Project) -> Iterator[Hazard]:
         for call in inside:
             if last(call.func) not in otherwise and not _paired(s, n, last(call.func)):
                 yield Hazard("collective_under_rank", call.lineno, last(call.func))
+                yield Hazard("collective_under_rank", n.lineno, "the condition")
         if kind == "one":
             yield from _wrapped_forward(code, n)
         function = s.function_of(n)

@@ -33,6 +33,7 @@ _EVENTS = (
     r"(?:exit ?code|return code|exit status|exited with)\b.{0,12}-?\d",
     r"\bKilled\b|Killing subprocess|oom[-_]kill|OOM[- ]?[Kk]ill|Out of memory: ",
     r"NCCL WARN",
+    r"Check failed: |command not found|No such file or directory|can't open file|: not found$",
     r"\bfrom user code:|\bnot enough memory\b",
     r"[Uu]ncaught |panicked at |Aborted\b",
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from .anchors import is_progress
 from .files import Line
 from .lines import strip
-from .logpass import FileSummary
+from .summaries import FileSummary
 
 
 def restarts(summary: FileSummary) -> list[tuple[Line, int]]:

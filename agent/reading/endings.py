@@ -12,8 +12,9 @@ from .failure import Failure
 from .failures import Failures
 from .files import Line, RunFile
 from .lines import segments, strip
-from .logpass import FileSummary, LogPass
+from .logpass import LogPass
 from .notes import Note
+from .summaries import FileSummary
 
 if TYPE_CHECKING:
     from ..workspace import Workspace

@@ -109,8 +109,9 @@ def _first(result: Failures) -> tuple[Failure | None, bool]:
     candidates = [u.origin for u in result.units if not u.origin.cascade]
     candidates = [u for u in candidates if not _only_ended(u)] or candidates
     unique = list({id(u): u for u in candidates}.values())
-    if not unique:
-        return None, True
+    if not unique:  # a process that was killed leaves no exception, only what its launcher saw
+        killed = [u for u in result.units if u.name == "exit" and "SIG" in u.message]
+        return (killed[0] if killed else None), True
     known = True
 
     def order(a: Failure, b: Failure) -> int:

@@ -64,7 +64,7 @@ def failure_evidence(ws: Workspace, wrong: Failures) -> Iterator[Evidence]:
 
 def _told(lead: Failure, members: list[Failure]) -> list[Failure]:
     """One unit for each rank of an event, the earliest of it first."""
-    by_rank: dict[object, Failure] = {lead.rank: lead}
+    by_rank: dict[object, Failure] = {lead.rank if lead.rank is not None else lead.file.name: lead}
     for m in members:
         by_rank.setdefault(m.rank if m.rank is not None else m.file.name, m)
     return list(by_rank.values())[:RANKS]

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 from ..errors import ParseError
 from ..playbook import Playbook
-from .anchors import anchor_patterns, is_progress
-from .clocks import Stamp, stamp_of
+from .anchors import anchor_patterns
 from .files import Line, RunFile, blocks, raw_blocks
 from .harvest import Found, Harvest
 from .inflate import packing_of, utf16
-from .lines import labelled, segments, strip
+from .lines import labelled
 from .patterns import Pattern, Scanner, scanner
 from .pieces import part
 from .stretch import Stretch
+from .summaries import FileSummary, summarize
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
@@ -49,33 +49,6 @@ class Hit:
     host: str | None
     time: str | None
     count: int
-
-
-@dataclass(slots=True)
-class FileSummary:
-    """What the pass knows of one file as a whole.
-
-    `ranks` maps each rank that labels lines to where it spoke; `events` counts lines that look like trouble,
-    `anchors` places some of them as `(offset, line)`.
-    """
-
-    file: RunFile
-    harvest: Harvest
-    labels: bool = False
-    first_line: Line | None = None
-    last_line: Line | None = None
-    last_progress: Line | None = None
-    first_stamp: Stamp | None = None
-    last_stamp: Stamp | None = None
-    restarts: list[tuple[Line, int]] | None = None  # where attempts begin, once asked for
-
-    @property
-    def lines(self) -> int:
-        return self.harvest.lines + (1 if self.harvest.unterminated else 0)
-
-    @property
-    def anchors(self) -> list[tuple[int, int]]:
-        return [*self.harvest.anchors, *self.harvest.late_anchors]
 
 
 @dataclass(slots=True)
@@ -145,7 +118,7 @@ def run_pass(ws: Workspace, patterns: list[Pattern], engine: str = "") -> LogPas
         _collect(map(work, jobs), done)
     result = LogPass(refused=sorted({f"{known[i].name}: {r}" for i, r in scan.refused.items()}))
     for summary in done.values():
-        _summarize(summary)
+        summarize(summary)
         result.files[summary.file.name] = summary
         _take_hits(result, summary, known)
     return result
@@ -192,38 +165,6 @@ def _read(
     except ParseError as e:
         tell(str(e))
         return file, Harvest(), False
-
-
-def _summarize(summary: FileSummary) -> None:
-    """First and last lines and times, and the last line of progress, from the ends of the file."""
-    h = summary.harvest
-    head = h.head.split(b"\n")
-    offset = 0
-    for number, data in enumerate(head, 1):
-        if data.strip():
-            summary.first_line = summary.first_line or Line(number, offset, data)
-            summary.first_stamp = summary.first_stamp or stamp_of(data[:400].decode(errors="replace"))
-            if summary.first_stamp:
-                break
-        offset += len(data) + 1
-    end = len(h.tail)
-    number = h.tail_line + h.tail.count(b"\n") + 1
-    while end >= 0 and not (summary.last_line and summary.last_progress and summary.last_stamp):
-        start = h.tail.rfind(b"\n", 0, end) + 1
-        data = h.tail[start:end]
-        if data.strip():
-            _note_late(summary, Line(number, h.tail_offset + start, data))
-        number -= 1
-        end = start - 1
-
-
-def _note_late(summary: FileSummary, line: Line) -> None:
-    summary.last_line = summary.last_line or line
-    shown = segments(line.data[-8192:])[-1][1]
-    text = shown.decode(errors="replace")
-    summary.last_stamp = summary.last_stamp or stamp_of(text)
-    if summary.last_progress is None and is_progress(strip(text, summary.labels).body):
-        summary.last_progress = line
 
 
 def _take_hits(result: LogPass, summary: FileSummary, patterns: list[Pattern]) -> None:

@@ -24,7 +24,8 @@ _KILLED = re.compile(
     r"|OOM Killed|OOMKilled|Out of memory: Kill"
 )
 _ERRORISH = re.compile(
-    r"(?i)(?:^|[\s\[(:])(?:fatal|error)s? ?[:!]|\bfatal\b|\bFAILED\b|NCCL WARN|\bpanicked at\b|\bnot enough memory\b"
+    r"(?i)(?:^|[\s\[(:])(?:fatal|error)s? ?[:!]|\bfatal\b|\bFAILED\b|NCCL WARN|\bpanicked at\b"
+    r"|command not found|can't open file|: \d+: \S+: not found$|^\S+: No such file|\bnot enough memory\b"
 )
 _NAMES = {
     9: "SIGKILL",

@@ -12,7 +12,8 @@ from .failures import Failures, failures
 from .files import Line, RunFile, open_regular
 from .inflate import packing_of
 from .lines import strip
-from .logpass import FileSummary, LogPass, logpass
+from .logpass import LogPass, logpass
+from .summaries import FileSummary
 
 if TYPE_CHECKING:
     from ..workspace import Workspace

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from .anchors import EVENT, FRAME, RANKS, RESTART, WARNING, is_harmless
-from .clocks import stamp_of
-from .harvest import KEPT, SLOTS, TEMPLATES, Found, Harvest, Slot, template
-from .lines import is_bar, strip, without_escapes
-from .patterns import Pattern, Scanner, searcher
+from .harvest import SLOTS, TEMPLATES, Harvest, Slot, template
+from .hit_line import HitLine, line_starts
+from .lines import is_bar, without_escapes
+from .patterns import Pattern, Scanner
 from .pieces import Piece, newlines
 
 TAIL = 1 << 16
@@ -20,7 +20,6 @@ DENSE = 1500  # rank labels in a block beyond which only its ends are looked at
 WARNINGS_READ = 20_000
 
 _RANK = re.compile(rb"\[(?:rank|Rank |RANK |rank: |default)(\d{1,6})\]|\brank=(\d{1,6})[\])]")
-_QUICK_RANK = re.compile(rb"\[(?:rank|Rank |default)(\d{1,6})\]|\brank=(\d{1,6})[\])]")
 _LABEL = re.compile(rb"(?m)^(\d{1,5}): ")
 
 
@@ -53,7 +52,7 @@ class Stretch:
     def _piece(self, piece: Piece) -> None:
         data = piece.data
         plain = without_escapes(data) if b"\x1b" in data else data
-        self._starts = None if plain is data else _starts(data)
+        self._starts = None if plain is data else line_starts(data)
         matches = self._scanner.scan(plain)
         labelled = any(self._patterns[index].name == RANKS for index, _ in matches)
         if labelled or self._labels:
@@ -65,7 +64,7 @@ class Stretch:
         """Go through the hit lines in order; several patterns on one line share its parse."""
         counted, lines = 0, piece.lines
         start = stop = -1
-        line: _HitLine | None = None
+        line: HitLine | None = None
         for index, end in matches:
             if self._patterns[index].once:
                 continue
@@ -76,10 +75,10 @@ class Stretch:
                 stop = len(plain) if stop < 0 else stop
                 lines += plain.count(b"\n", counted, start)
                 counted = start
-                line = _HitLine(piece, plain, start, stop, lines, self._labels, self._starts)
+                line = HitLine(piece, plain, start, stop, lines, self._labels, self._starts)
             self._hit(index, line, at)
 
-    def _hit(self, index: int, line: _HitLine, at: int) -> None:
+    def _hit(self, index: int, line: HitLine, at: int) -> None:
         pattern, h = self._patterns[index], self.harvest
         name = pattern.name
         if name in (EVENT, FRAME):
@@ -95,7 +94,7 @@ class Stretch:
         else:
             self._signature(index, pattern, line, at)
 
-    def _signature(self, index: int, pattern: Pattern, line: _HitLine, at: int) -> None:
+    def _signature(self, index: int, pattern: Pattern, line: HitLine, at: int) -> None:
         h = self.harvest
         checked = self._checked.get(index, 0)
         rank = line.quick_rank()
@@ -114,7 +113,7 @@ class Stretch:
             slot = h.slots.setdefault(key, Slot())
         slot.add(found)
 
-    def _warning(self, line: _HitLine, at: int) -> None:
+    def _warning(self, line: HitLine, at: int) -> None:
         h = self.harvest
         if line.warned:
             return
@@ -146,107 +145,3 @@ class Stretch:
                 if self._starts is not None:  # escapes were taken off: the line begins elsewhere in the file
                     start = int(self._starts[lines - piece.lines])
                 self.harvest.rank(int(next(g for g in m.groups() if g is not None)), lines + 1, piece.offset + start)
-
-
-class _HitLine:
-    """A line in which something was found, parsed as far as it is asked for."""
-
-    __slots__ = (
-        "_cache",
-        "_labels",
-        "_piece",
-        "_plain",
-        "_rank",
-        "_ranked",
-        "_start",
-        "_stop",
-        "anchored",
-        "number",
-        "offset",
-        "warned",
-    )
-
-    def __init__(
-        self, piece: Piece, plain: bytes, start: int, stop: int, lines: int, labels: bool, starts: np.ndarray | None
-    ) -> None:
-        self._piece, self._plain, self._start, self._stop, self._labels = piece, plain, start, stop, labels
-        self.number = lines + 1
-        within = start if starts is None else int(starts[min(lines - piece.lines, len(starts) - 1)])
-        self.offset = piece.offset + within
-        self.anchored = self.warned = self._ranked = False
-        self._cache: dict[int, Found] = {}
-        self._rank: int | None = None
-
-    def place(self, at: int) -> int:
-        """Offset from which this line is read again: of a very long one, that of the part with the match."""
-        if self._stop - self._start <= KEPT or self._plain is not self._piece.data:
-            return self.offset
-        return self._piece.offset + self._segment(at)[0]
-
-    def quick_rank(self) -> int | None:
-        """The rank by a glance at the line's start; the full parse is for lines that are kept."""
-        if not self._ranked:
-            self._ranked = True
-            m = _QUICK_RANK.search(self._plain, self._start, min(self._stop, self._start + 160))
-            self._rank = int(next(g for g in m.groups() if g is not None)) if m else None
-        return self._rank
-
-    def found(self, at: int, captures: dict[str, str]) -> Found:
-        """The line (of a very long or overwritten one, the part around the match) ready to be kept."""
-        begin, end = self._start, self._stop
-        if end - begin > KEPT or b"\r" in self._plain[begin : min(end, begin + KEPT)].rstrip(b"\r"):
-            begin, end = self._segment(at)
-        kept = self._cache.get(begin)
-        if kept is None:
-            kept = self._cache[begin] = self._make(begin, end)
-        if not captures:
-            return kept
-        return Found(kept.number, kept.offset, kept.data, kept.cut, kept.stripped, captures, kept.stamp_text)
-
-    def _make(self, begin: int, end: int) -> Found:
-        whole = begin == self._start and end == self._stop
-        short = end - begin <= KEPT and self._stop - self._start <= KEPT
-        stripped = strip(self._plain[begin:end].decode(errors="replace"), self._labels)
-        stamp = stamp_of(self._plain[begin : begin + 200].decode(errors="replace"))
-        if short:  # shown as it stands in the file, escapes and bars included
-            data, offset, cut = self._raw(), self.offset, False
-        else:
-            data, cut = self._plain[begin:end], not whole
-            offset = self.offset + (begin - self._start)
-        return Found(self.number, offset, data, cut, stripped, {}, stamp.text if stamp else "")
-
-    def _raw(self) -> bytes:
-        data = self._piece.data
-        if self._plain is data:
-            return data[self._start : self._stop]
-        at = self.offset - self._piece.offset
-        stop = data.find(b"\n", at)
-        return data[at : stop if stop >= 0 else len(data)][: 2 * KEPT]
-
-    def _segment(self, at: int) -> tuple[int, int]:
-        """The overwritten part that holds the match, or a window around it."""
-        begin = self._plain.rfind(b"\r", self._start, at) + 1 or self._start
-        begin = max(begin, self._start)
-        end = self._plain.find(b"\r", at, self._stop)
-        end = self._stop if end < 0 else end
-        if end - begin > KEPT:
-            begin = max(begin, at - KEPT // 2)
-            end = min(end, begin + KEPT)
-        return begin, end
-
-    def captures(self, regex: str, at: int) -> dict[str, str] | None:
-        """Named groups of the pattern in this line's body; None where the second look finds no match."""
-        search = searcher(regex)
-        if search is None:
-            return None
-        found = self.found(at, {})
-        m = search.search(found.stripped.body)
-        if m is None:  # a signature may speak of the header too, and of what a bar overwrote
-            m = search.search(without_escapes(found.data).decode(errors="replace").rstrip("\r"))
-        return {k: v for k, v in m.groupdict().items() if v is not None} if m else None
-
-
-def _starts(data: bytes) -> np.ndarray:
-    """Where each line of a block starts."""
-    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10) + 1
-    return np.concatenate((np.zeros(1, dtype=ends.dtype), ends))

@@ -52,10 +52,11 @@ class Parser:
         linked = before.failure if before is not None and before.after else None
         if m := START.match(body):
             kind = m["before"].strip()
-            chained = linked if before is not None and (before.linked or kind.endswith("Original")) else None
+            inner = kind.endswith("Original") or (linked is not None and linked.name.endswith("ExceptionGroup"))
+            chained = linked if before is not None and (before.linked or inner) else None
             unit = self._new(read, key, "python")
             unit.notebook = bool(re.search(r"\w {4,}$", m["before"]))
-            self._link(unit, chained, kind.endswith("Original"))
+            self._link(unit, chained, inner)
             return True
         if before is not None and before.after and (m := FILE_LINE.match(body)):
             unit = self._new(read, key, "python")

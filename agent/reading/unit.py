@@ -47,6 +47,7 @@ NATIVE = re.compile(
     r"|\bsegmentation fault\b|aborted \(core dumped\)|bus error \(|illegal instruction|^aborted!?$"
     r"|double free or|free\(\): "
     r"|malloc\(\): |corrupted size vs|stack smashing|terminate called|process received signal|program received signal"
+    r"|^check failed: "
 )
 _WHAT = re.compile(r"^\s*what\(\): +(?P<message>.*)$")
 _NATIVE_FRAME = re.compile(

@@ -12,7 +12,7 @@ from .inflate import packing_of, utf16
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
-    from .logpass import FileSummary
+    from .summaries import FileSummary
 
 WHOLE = 1 << 20  # bytes up to which a file with trouble in it is parsed from end to end
 BEFORE, BEHIND = 1 << 11, 1 << 14  # bytes around a place of trouble that are parsed in larger files

@@ -134,6 +134,38 @@ def test_native_crashes() -> None:
     assert parse("zsh: segmentation fault  python a.py")[0].kind == "native"
 
 
+def test_an_exception_group_comes_from_its_inner_exception() -> None:
+    text = (
+        '  + Exception Group Traceback (most recent call last):\n  |   File "a.py", line 1, in <module>\n  |     main()\n'
+        "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)\n  +-+---------------- 1 ----------------\n"
+        '    | Traceback (most recent call last):\n    |   File "b.py", line 2, in g\n    |     raise x\n    | ValueError: inner\n'
+    )
+    outer, inner = parse(text)
+    assert outer.origin is inner and inner.message == "inner"
+
+
+def test_a_failed_check_of_native_code_is_a_crash() -> None:
+    (f,) = parse(
+        "F1129 16:13:39.05 8120 syncedmem.cpp:56] Check failed: error == cudaSuccess (2 vs. 0)  out of memory\n"
+    )
+    assert f.kind == "native" and "out of memory" in f.message
+
+
+def test_logged_tracebacks_of_an_engine() -> None:
+    head = "(EngineCore_DP0 pid=1) ERROR 09-20 14:02:30 [core.py:708] "
+    text = "\n".join(
+        head + x
+        for x in [
+            "Traceback (most recent call last):",
+            '  File "c.py", line 6, in run',
+            "    raise x",
+            "ValueError: No memory",
+        ]
+    )
+    (f,) = parse(text)
+    assert (f.type, f.frames[0].code, f.source) == ("ValueError", "raise x", "EngineCore_DP0:1")
+
+
 def test_consequences_are_marked() -> None:
     assert parse("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: x")[0].cascade == "launcher"
     assert parse("KeyboardInterrupt: stop")[0].cascade == "terminated"

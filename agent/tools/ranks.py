@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..reading.failure import Failure
 from ..reading.failures import Failures, failures
 from ..reading.logpass import logpass
 from ..reading.rank_counts import DONE, unequal
@@ -69,25 +70,20 @@ def _who(ws: Workspace, seen: Roster) -> Iterator[Evidence]:
         return
     file, line = seen.world_line
     yield ws.cite(file, line, "rank.world_size", seen.world)
-    if seen.missing and seen.ranks:
+    if seen.missing and 2 * len(seen.ranks) >= (seen.world or 0):  # often only rank 0 logs at all
         missing: list = list(seen.missing[:SHOWN])
         yield ws.cite(file, line, "rank.missing", missing)
 
 
 def _failed(ws: Workspace, seen: Roster, wrong: Failures) -> Iterator[Evidence]:
     real = [u for u in wrong.units if not u.cascade and u.rank is not None]
-    if wrong.first is not None and wrong.first.rank is not None:
-        first = wrong.first
+    first = _first_ranked(wrong)
+    if first is not None:
+        time = first.stamp.text if first.stamp else None
         yield ws.cite(
-            first.file,
-            first.line,
-            "rank.first_failed",
-            first.rank,
-            rank=first.rank,
-            host=first.host,
-            time=first.stamp.text if first.stamp else None,
+            first.file, first.line, "rank.first_failed", first.rank, rank=first.rank, host=first.host, time=time,
             attempt=first.attempt,
-        )
+        )  # fmt: skip
     ranks = {u.rank for u in real}
     everyone = set(seen.ranks)
     if not ranks or len(everyone) < 2:
@@ -97,6 +93,15 @@ def _failed(ws: Workspace, seen: Roster, wrong: Failures) -> Iterator[Evidence]:
         yield ws.cite(lead.file, lead.line, "rank.only_one_failed", rank=lead.rank)
     elif ranks >= everyone and any(set(g.ranks) >= everyone for g in wrong.groups):
         yield ws.cite(lead.file, lead.line, "rank.all_same_error", rank=lead.rank)
+
+
+def _first_ranked(wrong: Failures) -> Failure | None:
+    """The first failure, or the same one where it is told with its rank."""
+    first = wrong.first
+    if first is None or first.rank is not None:
+        return first
+    same = next((g.members for g in wrong.groups if any(m is first for m in g.members)), [])
+    return next((m for m in same if m.rank is not None), None)
 
 
 def _silent(ws: Workspace, seen: Roster) -> Iterator[Evidence]:

@@ -90,7 +90,7 @@ def _sentences(cause: str, title: str, meaning: str, proof: list[Evidence], fact
     if cause == INSUFFICIENT:
         lead = Sentence(text="The material does not identify a cause.", cites=[e.id for e in context[:4]])
     told = [*proof, *salience.beside(cause, facts), *context, *salience.telling(facts)]
-    return [lead, *wording.listing(told, 26)]
+    return [lead, *wording.listing(told, 32)]
 
 
 def _through_gate(

@@ -84,7 +84,7 @@ def context(facts: Facts) -> list[Evidence]:
 
 def telling(facts: Facts) -> list[Evidence]:
     """Lines of small files that speak of a difference or a fault; they decide nothing."""
-    return _distinct(facts.get("log.telling"), 6)
+    return _distinct(facts.get("log.telling"), 8)
 
 
 def cascade(facts: Facts, limit: int = 4) -> list[Evidence]:

@@ -108,7 +108,7 @@ def _split(name: str) -> tuple[str, str] | None:
         return None
     folder = str(path.parent)
     first, _, rest = stem.partition("_") if "_" in stem else stem.partition("-")
-    if rest and _KIND.match(first):
+    if rest and (_KIND.match(first) or not (_NOT_VARIANT.match(first) or _PART.match(first) or _HOST.match(first))):
         tail = re.split(r"[_-]", rest)[-1]
         longer = rest.rpartition("_")[0]
         if longer and re.fullmatch(r"\d[\w.]*", tail) and not _NUMBERED.match(rest):

@@ -21,6 +21,7 @@ _ANY = re.compile(
     rb" \.{2,} |^\s*(?:\+{1,4}|\$) \S|Namespace\(|[Aa]rg(?:ument)?s\b.{0,40}?[:=(]|^\s*\{'"
     rb"|[Cc]onfig\w*['\"]?.{0,40}?[:=(]|batch size |ccumulation [Ss]teps = |optimization steps = |Num Epochs = "
     rb"|[Ww]orld[ _]size|/ world |\b\w+=(?:[Tt]rue|[Ff]alse)\b"
+    rb"|^\W*(?:att(?:n|ention)_|torch_dtype|dtype|precision|mixed_precision|backend|compile)"
 )
 _DOTS = re.compile(r"(?:^|\s|>\s?)([A-Za-z_][\w]{2,60}) \.{2,} ?(\S.{0,300})?$")
 _BANNER = re.compile(
@@ -46,6 +47,11 @@ _FIELD = re.compile(r"(?:^|[\s(,])([A-Za-z_]\w{1,60})=('[^']*'|\"[^\"]*\"|[^\s,(
 # A line of `name=value` pairs with a switch among them tells settings, unless it also tells a measurement.
 _SWITCH = re.compile(r"\b\w+=(?:[Tt]rue|[Ff]alse)\b")
 _MEASURED = re.compile(r"(?i)\b(?:loss|step|iter\w*|epoch|lr|grad_?norm|reward|time|elapsed|rank|pid|shape|device)=")
+# A choice of kernel or precision that a run states on a line of its own.
+_STATED = re.compile(
+    r"^\W*(attn_?impl\w*|attention_(?:backend|impl\w*)|torch_dtype|dtype|precision|mixed_precision|backend|compile)\b"
+    r" ?[:=] ?([\w.\-]{2,40})\s*$"
+)
 _METRICS = re.compile(r"\{'(?:train/|eval_|loss|grad_norm|reward|objective/)")
 
 
@@ -96,6 +102,9 @@ def _look(lines: list[Line], at: int, sheet: Sheet) -> int:
         return _block(
             lines, at, m.start() if m and m.re is _CALL else (m.end() if m else text.find("{")), sheet, engine
         )
+    if m := _STATED.match(text):
+        sheet.add(Leaf(m[1], parse(m[2]), number, "log", "", used=True, column=m.start(2)))
+        return 0
     if _SWITCH.search(text[:2000]) and not _MEASURED.search(text[:2000]):
         pairs = list(_FIELD.finditer(text[:2000]))
         if len(pairs) > 1 and 2 * sum(len(p[0]) for p in pairs) > len(text):

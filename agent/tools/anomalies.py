@@ -11,7 +11,7 @@ from ..reading.anomalies.loss import loss_findings
 from ..reading.anomalies.optimizer import optimizer_findings
 from ..reading.anomalies.progress import progress_findings
 from ..reading.anomalies.reinforcement import reinforcement_findings
-from ..reading.anomalies.resume import Restart, restart_findings, restarts, resume_findings
+from ..reading.anomalies.resume import Restart, restart_findings, restarts, resume_findings, resumed_elsewhere
 from ..reading.anomalies.speed import speed_findings
 from ..reading.anomalies.variants import sweep_findings, variant_findings
 from ..reading.curves import Curves, curves, line_at
@@ -78,6 +78,7 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
     for file, rows in found.sweeps:
         yield from sweep_findings(file, rows)
     yield from restart_findings(_restarts(ws))
+    yield from resumed_elsewhere(found.series, _restarts(ws))
 
 
 def _chosen(found: list[Group]) -> list[Group]:

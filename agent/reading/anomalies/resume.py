@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..files import Line, RunFile
+from ..series import Series
 from ..shape import mad, noise
 from .finding import Curve, Finding, Group, plain
 
@@ -76,6 +77,23 @@ def restart_findings(all_restarts: Iterable[Restart]) -> Iterator[Finding]:
         yield Finding("resume.from_step", value, file=restart.file, line=restart.line)
         if restart.data_again is not None:
             yield Finding("resume.data_restarted", True, file=restart.file, line=restart.data_again)
+
+
+def resumed_elsewhere(series: Sequence[Series], all_restarts: Iterable[Restart]) -> Iterator[Finding]:
+    """A resumed run that has a log of its own, against the end of the only other log: rate and loss should go on."""
+    marked = {r.file.name for r in all_restarts}
+    for metric in ("learning_rate", "loss"):
+        curves = {s.file.name: Curve(s) for s in series if s.metric == metric and s.finite.any() and not s.file.good}
+        later = [name for name in curves if name in marked]
+        earlier = [name for name in curves if name not in marked]
+        if len(later) != 1 or len(earlier) != 1:
+            continue
+        end, start = float(curves[earlier[0]].values[-1]), float(curves[later[0]].values[0])
+        if metric == "learning_rate" and end > 0 and not 0.4 < start / end < 2.5:
+            yield curves[later[0]].at("resume.lr_reset", plain(start), 0)
+            yield curves[earlier[0]].at("resume.lr_before", plain(end), len(curves[earlier[0]]) - 1)
+        elif metric == "loss" and end > 0 and start > 1.3 * end:
+            yield curves[later[0]].at("resume.curve_jump", plain(round(start / end, 4)), 0)
 
 
 def resume_findings(group: Group) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ def sustained_fall(values: np.ndarray) -> tuple[int, float] | None:
 
 def _step_time(group: Group) -> Iterator[Finding]:
     curve = group.curve("step_time", "bar_step_time")
-    if curve is None or len(curve) < 3:
+    if curve is None or len(curve) < 2:
         return
     fair = curve.fair[1:] if len(curve.fair) > 3 else curve.fair
     middle = float(np.median(fair))
@@ -67,7 +67,7 @@ def _step_time(group: Group) -> Iterator[Finding]:
         yield from _unsteady(curve, fair, middle)
     data = group.curve("data_time")
     share = group.curve("data_fraction")
-    if data is not None and len(data) >= 3:
+    if data is not None and len(data) >= 2:
         fraction = float(np.median(data.fair)) / middle
         if 0 <= fraction <= 1.5:
             at = int(np.argmin(np.abs(data.values - np.median(data.fair))))

@@ -108,14 +108,14 @@ def shifted_twice(code: Code, project: Project) -> Iterator[Hazard]:
         labels = keyword(call, "labels")
         if labels is None or not re.search(r"model|net$", last(call.func), re.IGNORECASE):
             continue
-        if _shift(_origin(s, labels, call)) == "next":
+        if shift_of(_origin(s, labels, call)) == "next":
             yield Hazard("label_shift_twice", call.lineno)
     if not project.mentions("ForCausalLM", "Trainer("):
         return
     for n in s.every(ast.Dict):
         pairs = {constant(k): v for k, v in zip(n.keys, n.values, strict=True)}
         if "labels" in pairs and "input_ids" in pairs:
-            ids, labels = (_shift(_origin(s, pairs[key], n)) for key in ("input_ids", "labels"))
+            ids, labels = (shift_of(_origin(s, pairs[key], n)) for key in ("input_ids", "labels"))
             if (ids, labels) == ("all but last", "next"):
                 yield Hazard("label_shift_twice", pairs["labels"].lineno)
 
@@ -127,7 +127,7 @@ def _origin(s: Syntax, value: ast.expr, at: ast.AST) -> ast.expr:
     return value
 
 
-def _shift(value: ast.expr) -> str:
+def shift_of(value: ast.expr) -> str:
     """`next` for `x[:, 1:]`, `all but last` for `x[..., :-1]`."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         value = value.args[0] if value.args and value.func.attr in ("tensor", "LongTensor") else value.func.value

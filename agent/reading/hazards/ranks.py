@@ -10,7 +10,8 @@ from ..syntax import Syntax, constant, dotted, keyword, last, names, receiver, w
 from .project import Code, Hazard, Project, detects
 
 _RANK = re.compile(
-    r"rank|is_main_process|is_world_process_zero|is_master|is_global_zero|is_local_main|master_process", re.I
+    r"rank|is_main_process|is_world_process_zero|is_master|is_global_zero|is_local_main|master_process|(?:^|\.)gpu$",
+    re.I,
 )
 _COLLECTIVES = frozenset(
     {"barrier", "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "broadcast", "all_to_all",
@@ -94,6 +95,7 @@ def _wrapped_forward(code: Code, condition: ast.If) -> Iterator[Hazard]:
             )
             if runs or given:
                 yield Hazard("collective_under_rank", call.lineno, "forward of a wrapped model")
+                yield Hazard("collective_under_rank", condition.lineno, "the condition")
 
 
 def _rank_test(test: ast.expr) -> str:

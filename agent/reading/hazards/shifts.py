@@ -1,0 +1,96 @@
+"""Labels, masks and special tokens that are shifted or added once too often, or apart from one another."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..syntax import constant, keyword, last, names, walk
+from .losses import shift_of
+from .project import Code, Hazard, Project, detects
+
+_LOSS = re.compile(r"loss_function|ForCausalLMLoss")
+_EARLIER_SHIFT = re.compile(r"mask\[[^\]\n]*\w ?- ?1\b")
+
+
+@detects("mask_shifted_apart", "mask_built")
+def apart(code: Code, project: Project) -> Iterator[Hazard]:
+    """A loss mask loses its last position where the labels lose their first one."""
+    moved = any(_EARLIER_SHIFT.search(c.source) for c in project.codes)
+    if moved or project.mentions("loss_mask[len", "prompt_length - 1"):
+        return  # the mask is moved already where it is made
+    found = False
+    for function in code.syntax.functions:
+        shifts: dict[str, list[ast.Assign]] = {}
+        for n in walk(function):
+            if isinstance(n, ast.Assign) and (kind := shift_of(n.value)):
+                shifts.setdefault(kind, []).append(n)
+        labels = [n for n in shifts.get("next", []) if re.search(r"label|target", last(n.targets[0]))]
+        for n in shifts.get("all but last", []):
+            name = last(n.targets[0])
+            if labels and "mask" in name and "attention" not in name:
+                found = True
+                yield Hazard("mask_shifted_apart", n.lineno, name)
+                yield Hazard("mask_shifted_apart", labels[0].lineno, name)
+    if found or project.mentions("[:, :-1]"):
+        yield from _built(code)
+
+
+def _built(code: Code) -> Iterator[Hazard]:
+    """Where zeros for the prompt and ones for the answer are put together."""
+    for n in code.syntax.every(ast.Assign):
+        value = n.value
+        joined = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)
+        if joined and "mask" in last(n.targets[0]) and sum(isinstance(m, ast.List) for m in walk(value)) >= 2:
+            yield Hazard("mask_built", n.lineno, last(n.targets[0]))
+
+
+@detects("label_shift_twice")
+def decoder_shift(code: Code, project: Project) -> Iterator[Hazard]:
+    """An encoder-decoder shifts its inputs to the right, and its loss is that of a causal model, which shifts again."""
+    s = code.syntax
+    if project.mentions("shift_tokens_right(", "_shift_right("):
+        for function in s.functions:
+            if _LOSS.search(function.name):
+                for n in walk(function):
+                    if isinstance(n, ast.Assign) and shift_of(n.value) == "next":
+                        yield Hazard("label_shift_twice", n.lineno, function.name)
+    for call in s.calls_of("shift_tokens_right", "_shift_right"):
+        after = [
+            c
+            for c in s.calls
+            if _LOSS.search(last(c.func)) and c.lineno > call.lineno and keyword(c, "labels") is not None
+            and keyword(c, "shift_labels") is None
+        ]  # fmt: skip
+        if after and call.args and last(call.args[0]) == last(keyword(after[0], "labels")):
+            yield Hazard("label_shift_twice", call.lineno, last(call.func))
+            yield Hazard("label_shift_twice", after[0].lineno, last(after[0].func))
+
+
+@detects("special_tokens_twice")
+def templated(code: Code, project: Project) -> Iterator[Hazard]:
+    """Text that a chat template has rendered is tokenized with special tokens added once more."""
+    s = code.syntax
+    rendered = [c for c in s.calls_of("apply_chat_template") if constant(keyword(c, "tokenize")) is False]
+    if not rendered or "add_special_tokens" in code.source:
+        return
+    plain = [c for c in s.calls if last(c.func).endswith("tokenizer") and c.args]
+    for call in plain[:1]:
+        yield Hazard("special_tokens_twice", rendered[0].lineno)
+        yield Hazard("special_tokens_twice", call.lineno)
+
+
+@detects("mask_attention_only")
+def environment_tokens(code: Code, project: Project) -> Iterator[Hazard]:
+    """A KL or policy term masked by the attention mask alone: it counts every token, also those never sampled."""
+    for function in code.syntax.functions:
+        if re.search(r"info_mask|loss_mask|state_mask|tool_mask|env_mask|obs\w*_mask", ast.dump(function)):
+            continue
+        for n in walk(function):
+            if not isinstance(n, ast.BinOp) or not isinstance(n.op, ast.Mult):
+                continue
+            left, right = last(n.left), n.right
+            cut = isinstance(right, ast.Subscript) and "response" in " ".join(names(right.slice))
+            if re.search(r"kl|loss|log_?prob", left) and cut and last(right.value) == "attention_mask":
+                yield Hazard("mask_attention_only", n.lineno, left)

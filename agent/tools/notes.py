@@ -23,7 +23,8 @@ _TELLING = re.compile(
 )
 _PART = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}|\d+\.\d+|\d{2,}")
 _COMMON = """the and for with that this from are was not but has have its what why when which does did can how all any
-our out one two than then only same still after before into over run runs training train model step steps loss error errors
+our out one two than then only same still after before into over run runs training train model step steps loss error
+errors
 line file log logs data true false none self return import def class print config args cfg int str list value values
 name"""
 _PLAIN = frozenset(_COMMON.split())

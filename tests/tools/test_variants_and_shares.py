@@ -1,0 +1,61 @@
+"""Variants named by words, runs resumed into a log of their own, unequal shares of ranks, telling lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from traindoctor.agent.reading.groups import places
+from traindoctor.agent.tools.anomalies import find_anomalies
+from traindoctor.agent.tools.notes import telling_lines
+from traindoctor.agent.tools.ranks import rank_roster
+from traindoctor.agent.workspace import Workspace
+
+from folders import evidence, values, workspace
+
+TIMEOUT = "[rank{r}]:[E ProcessGroupNCCL.cpp:563] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=19)\n"
+
+
+def test_runs_that_differ_in_a_word_are_variants() -> None:
+    found = places([("run_flash.log", "log"), ("run_plain.log", "log"), ("config_flash.yaml", "config")])
+    assert [found[n].variant for n in ("run_flash.log", "run_plain.log", "config_flash.yaml")] == ["flash", "plain", "flash"]
+
+
+def test_parts_of_one_run_are_not_variants() -> None:
+    found = places([("train_stdout.log", "log"), ("train_stderr.log", "log"), ("run_trainer.log", "log")])
+    assert {p.variant for p in found.values()} == {None}
+
+
+def test_one_variant_alone_is_never_finite(tmp_path: Path) -> None:
+    bad = "".join(f"{{'loss': nan, 'epoch': {i}}}\n" for i in range(1, 4))
+    good = "".join(f"{{'loss': {4 - i / 9}, 'epoch': {i}}}\n" for i in range(1, 4))
+    r = find_anomalies(workspace(tmp_path, train_gpu_log=bad, train_cpu_log=good))
+    assert values(r, "variant.nonfinite_alone") == ["gpu"]
+    assert values(r, "variant.finite") == ["cpu"]
+
+
+def test_a_resumed_run_with_a_log_of_its_own(tmp_path: Path) -> None:
+    first = "".join(f"step {i} loss 1.98 lr 0.001\n" for i in (98, 99, 100))
+    later = "loading checkpoint ckpt/last.pt, resuming from step 100\n" + "step 101 loss 3.1 lr 0.1\nstep 102 loss 3.0 lr 0.1\n"
+    r = find_anomalies(workspace(tmp_path, first_log=first, resumed_log=later))
+    assert values(r, "resume.lr_reset") == [0.1]
+    assert evidence(r, "resume.curve_jump")[0].file == "resumed.log"
+
+
+def test_ranks_with_unequal_shares(tmp_path: Path) -> None:
+    text = "[rank0] shard: 18 batches\n[rank1] shard: 21 batches\n[rank0] epoch 0 finished after 18 steps\n" + TIMEOUT.format(r=1)
+    r = rank_roster(workspace(tmp_path, train_log=text))
+    assert values(r, "rank.counts_differ") == [{"of": "batch", "low": 18, "high": 21}] * 2
+    assert values(r, "rank.silent_done") == [0]
+    assert values(r, "rank.silent_while_others_fail") == []
+
+
+def test_equal_shares_tell_nothing(tmp_path: Path) -> None:
+    r = rank_roster(workspace(tmp_path, train_log="[rank0] 20 batches\n[rank1] 20 batches\n"))
+    assert values(r, "rank.counts_differ") == []
+
+
+def test_telling_lines_of_small_files(tmp_path: Path) -> None:
+    ws = workspace(tmp_path, compare_txt="layers.0.fc1 differs\nlayers.0.fc2 equal\n", big_txt="x" * 20_000)
+    r = telling_lines(Workspace(ws.roots, question="why do the layers differ?"))
+    assert [e.line for e in evidence(r, "log.telling")][:1] == [1]
+    assert {e.file for e in r.evidence} == {"compare.txt"}

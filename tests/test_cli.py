@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -123,13 +122,16 @@ def test_forms_of_the_answer(doctor: Doctor, run: Path) -> None:
     assert quiet.stderr == ""
 
 
-def test_the_current_folder_and_standard_input_are_runs(process: Doctor, run: Path) -> None:
+def test_the_current_folder_and_standard_input_are_runs(
+    process: Doctor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     here = process("ask", "Why?", "--json", cwd=run)
     assert {e.file for e in Report.model_validate_json(here.stdout).evidence} <= {"train.log", None}
     piped = process("ask", "Why?", "--run", "-", "--json", stdin=(run / "train.log").read_text())
     report = Report.model_validate_json(piped.stdout)
     assert report.root_cause.id == Report.model_validate_json(here.stdout).root_cause.id
-    assert not list(Path(tempfile.gettempdir()).glob("doctor-stdin-*"))  # the spooled copy is gone
+    assert not list(tmp_path.glob("doctor-stdin-*"))  # the spooled copy is gone
 
 
 def test_triage_writes_only_where_it_is_asked_to(doctor: Doctor, run: Path) -> None:

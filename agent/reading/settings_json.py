@@ -82,7 +82,7 @@ def _path(stack: list[_Frame]) -> tuple[str, ...]:
 def _close(stack: list[_Frame], sheet: Sheet, style: str) -> None:
     frame = stack.pop()
     if not frame.object and frame.items and len(frame.items) == frame.index and frame.path:
-        line = stack[-1].named if stack and stack[-1].object else frame.line
+        line = (stack[-1].named if stack and stack[-1].object else 0) or frame.line
         sheet.add(Leaf(".".join(frame.path), frame.items[:LIST_CAP], line, style))
 
 

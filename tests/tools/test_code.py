@@ -222,6 +222,17 @@ HAZARDS = [
         "def reward_fn(x):\n    try:\n        return score(x)\n    except Exception:\n        log(x)\n        raise\n",
     ),
     ("compiled_counter", "m = torch.compile(m)\nclass C:\n    def forward(self):\n        self.size += 1\n", "class C:\n    def forward(self):\n        self.size += 1\n"),
+    ("lora_target", 'peft = LoraConfig(r=8, target_modules=["q_proj"])\n', 'peft = LoraConfig(r=8)\n'),
+    ("print_in_loop", '\nfor batch in loader:\n    loss = model(**batch).loss\n    pass\n    loss.backward()\n    print(loss)\n', '\nfor batch in loader:\n    loss = model(**batch).loss\n    pass\n    loss.backward()\n    if step % 100 == 0: print(loss)\n'),
+    ("device_transfer_in_loop", '\nfor batch in loader:\n    loss = model(**batch).loss\n    pass\n    loss.backward()\n    preds.append(logits.cpu())\n', '\nfor batch in loader:\n    loss = model(**batch).loss\n    pass\n    loss.backward()\n    preds.append(logits.detach())\n'),
+    ("loader_workers_zero", 'loader = DataLoader(ds, batch_size=8, num_workers=0)\n', 'loader = DataLoader(ds, batch_size=8, num_workers=4)\n'),
+    ("requires_grad_false", 'for p in model.encoder.parameters():\n    p.requires_grad = False\n', 'for p in model.encoder.parameters():\n    p.requires_grad = True\n'),
+    ("regex_extraction_last_number", 'def extract(text):\n    numbers = re.findall(r"\\d+", text)\n    return numbers[-1]\n', 'def extract(text):\n    return re.search(r"answer is (\\d+)", text)[1]\n'),
+    ("seed_per_rank", 'rank = dist.get_rank()\ntorch.manual_seed(42 + rank)\n', 'rank = dist.get_rank()\ntorch.manual_seed(42)\n'),
+    ("weights_only_load", 'state = torch.load("a.pt", weights_only=False)\n', 'state = load_file("a.safetensors")\n'),
+    ("reentrant_checkpoint", 'out = checkpoint(block, x, use_reentrant=True)\n', 'out = checkpoint(block, x, use_reentrant=False)\n'),
+    ("eval_mode_missing", 'def evaluate(model, loader):\n    with torch.no_grad():\n        for b in loader:\n            out = model(b)\n', 'def evaluate(model, loader):\n    model.eval()\n    with torch.no_grad():\n        for b in loader:\n            out = model(b)\n'),
+    ("map_location_missing", 'import torch.distributed as dist\ndist.init_process_group()\nstate = torch.load("a.pt")\n', 'import torch.distributed as dist\ndist.init_process_group()\nstate = torch.load("a.pt", map_location="cpu")\n'),
 ]  # fmt: skip
 
 

@@ -37,14 +37,12 @@ class Workspace:
         *,
         good: list[Path] | None = None,
         also: list[Path] | None = None,
-        pids: list[int] | None = None,
         shell: Shell | None = None,
         question: str = "",
     ) -> None:
         self.roots = roots
         self.good = good or []
         self.also = also or []
-        self.pids = pids or []
         self.question = question
         self._shell = shell or Live()
         self._memo: dict[Any, Any] = {}

@@ -18,7 +18,6 @@ def ask(
     run: options.Run = None,
     also: options.Also = None,
     good: options.Good = None,
-    pid: options.Pid = None,
     json: options.Json = False,
     markdown: options.Markdown = False,
     plain: options.Plain = False,
@@ -32,7 +31,7 @@ def ask(
     from . import output
 
     form = output.form(json=json, markdown=markdown, plain=plain)
-    report = _diagnose(question, run, also, good, pid, allow, session, quiet)
+    report = _diagnose(question, run, also, good, allow, session, quiet)
     output.show(report, form)
     return _exit_code(report, fail_on)
 
@@ -54,7 +53,7 @@ def triage(
     from . import output
 
     form = output.form(json=json, markdown=markdown, plain=plain)
-    report = _diagnose("", path, None, None, None, allow, None, quiet, ask_approval=False)
+    report = _diagnose("", path, None, None, allow, None, quiet, ask_approval=False)
     if write:
         output.write(report, path or ["."], quiet)
     output.show(report, form)
@@ -66,7 +65,6 @@ def _diagnose(
     run: list[str] | None,
     also: list[str] | None,
     good: list[str] | None,
-    pid: list[int] | None,
     allow: Allow | None,
     session: str | None,
     quiet: bool,
@@ -77,7 +75,7 @@ def _diagnose(
     from .progress import approve, follow, may_ask
 
     config = settle()
-    ws = workspace(run, good, also, pid, question)
+    ws = workspace(run, good, also, question)
     from .. import session as sessions
     from ..types import Risk
 

@@ -18,7 +18,6 @@ def workspace(
     run: list[str] | None,
     good: list[str] | None = None,
     also: list[str] | None = None,
-    pids: list[int] | None = None,
     question: str = "",
 ) -> Workspace:
     """A workspace over the named paths (this folder where none is named).
@@ -36,7 +35,6 @@ def workspace(
         [_path(name) for name in names],
         good=[_path(name) for name in good or []],
         also=[_existing(name) for name in also or []],
-        pids=pids or [],
         question=question,
     )
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from folders import evidence, values, workspace
 from traindoctor.agent.reading.groups import places
 from traindoctor.agent.tools.anomalies import find_anomalies
 from traindoctor.agent.tools.notes import telling_lines
 from traindoctor.agent.tools.ranks import rank_roster
 from traindoctor.agent.workspace import Workspace
-
-from folders import evidence, values, workspace
 
 TIMEOUT = "[rank{r}]:[E ProcessGroupNCCL.cpp:563] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=19)\n"
 

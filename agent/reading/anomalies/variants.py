@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -22,6 +23,7 @@ _COMPARED = {
     "step_time": False, "initial_loss": False,
 }  # fmt: skip
 _MAX_VARIANTS = 16
+_AT = re.compile(r"_at_.*$|_?(?:step|iter|epoch)_?\d+$")
 _COARSE = {"world_size", "global_batch_size", "micro_batch_size"}
 
 
@@ -46,9 +48,9 @@ def _finite_elsewhere(series: Sequence[Series]) -> Iterator[Finding]:
     """The variant whose training loss is never finite while that of a named sibling always is."""
     held: dict[str, Series] = {}
     for s in series:
-        if s.metric == "loss" and s.count and (s.rank or 0) == 0 and (s.variant or s.file.variant):
-            if s.label not in held or s.count > held[s.label].count:
-                held[s.label] = s
+        named = s.metric == "loss" and s.count and (s.rank or 0) == 0 and (s.variant or s.file.variant)
+        if named and (s.label not in held or s.count > held[s.label].count):
+            held[s.label] = s
     broken = [s for s in held.values() if not s.finite.any()]
     sound = [s for s in held.values() if s.finite.all()]
     if broken and sound and len(held) <= _MAX_VARIANTS:
@@ -179,11 +181,23 @@ def sweep_findings(file: RunFile, rows: Sequence[SweepRow]) -> Iterator[Finding]
                 yield Finding("variant.outcome", told, file=file, line=row.line)
     for result in results:
         yield from _proportional(file, rows, result, knobs)
+        yield from _finite_rows(file, rows, result, knobs)
+
+
+def _finite_rows(file: RunFile, rows: Sequence[SweepRow], result: str, knobs: Sequence[str]) -> Iterator[Finding]:
+    """Trials that end in NaN beside trials that do not."""
+    broken = [r for r in rows if str(r.cells.get(result)).strip().lower() in ("nan", "inf", "-inf", "-nan")]
+    sound = [r for r in rows if isinstance(v := r.cells.get(result), float) and np.isfinite(v)]
+    if not broken or not sound or len(rows) > _MAX_VARIANTS:
+        return
+    for key, found in (("variant.finite", sound), ("variant.nonfinite_alone", broken)):
+        for r in found[:2]:
+            yield Finding(key, ", ".join(str(r.cells[c]) for c in knobs[:4] if c in r.cells), file=file, line=r.line)
 
 
 def _is_result(column: str) -> bool:
-    """Whether a column holds what came out: a metric, also one taken at some step (`loss_at_100`)."""
-    found = meaning(column) or meaning(column.lower().partition("_at_")[0], True)
+    """Whether a column holds what came out: a metric, also one taken at some step (`loss_at_100`, `loss_step20`)."""
+    found = meaning(column) or meaning(_AT.sub("", column.lower()), True)
     return found is not None and found.metric not in ("step", "epoch") and not setting(column)
 
 

@@ -90,6 +90,8 @@ def _rollout(n: Numbers, frameworks: set[str]) -> Iterator[Lint]:
     """Samples of a rollout against the batches that are trained on them."""
     if "trl" in frameworks:
         yield from _groups(n)
+    if "verl" in frameworks:
+        yield from _mini_batch(n)
     found = n.all("rollout_batch_size", "samples_per_prompt", "global_batch_size")
     if not found or not frameworks & {"slime", "openrlhf"}:
         return
@@ -101,6 +103,14 @@ def _rollout(n: Numbers, frameworks: set[str]) -> Iterator[Lint]:
     elif not steps and (prompts * samples) % batch:
         says = f"{prompts} prompts x {samples} samples is not a multiple of global batch {batch}"
         yield _lint("rollout_batch_constraint", says, *found)
+
+
+def _mini_batch(n: Numbers) -> Iterator[Lint]:
+    """verl: the mini-batch (prompts times samples) is divided over the replicas, and must leave each at least one."""
+    batch, world, each = n.get("global_batch_size"), _world(n), n.get("samples_per_prompt")
+    if batch and world and int(batch.value) * (int(each.value) if each else 1) < world[0]:
+        says = f"a mini-batch of {batch.value} prompts leaves nothing for each of {world[0]} processes"
+        yield _lint("rollout_batch_constraint", says, batch, *world[1], each)
 
 
 def _groups(n: Numbers) -> Iterator[Lint]:

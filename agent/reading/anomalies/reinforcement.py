@@ -13,6 +13,7 @@ from .finding import Curve, Finding, Group, plain
 def reinforcement_findings(group: Group) -> Iterator[Finding]:
     """The curves of an RL run. Also the balance of experts, which is judged in the same way."""
     yield from _reward(group)
+    yield from _zero_on_policy(group)
     yield from _kl(group)
     yield from _entropy(group)
     yield from _lengths(group)
@@ -56,6 +57,19 @@ def _reward(group: Group) -> Iterator[Finding]:
         yield std.at("reward.std_zero", True, int(np.flatnonzero(std.values == 0)[0]))
     elif frac is not None and len(frac) >= 3 and float(np.median(frac.values)) > 0.9:
         yield frac.at("reward.std_zero", True, len(frac) - 1)
+
+
+def _zero_on_policy(group: Group) -> Iterator[Finding]:
+    """A loss of about zero with gradients and a spread of rewards: on policy, centred advantages add up to nothing."""
+    loss, norm = group.curve("loss"), group.curve("grad_norm")
+    reward, std = group.curve("reward"), group.curve("reward_std")
+    if loss is None or norm is None or reward is None or std is None or len(loss) < 3 or group.nonfinite:
+        return
+    learns = len(reward) >= 4 and level(reward.values, tail(len(reward), 0.3, 2)) > level(reward.values, slice(0, 2))
+    if float(np.abs(loss.values).max()) < 1e-3 and norm.values.min() > 1e-3 and std.values.min() > 0 and learns:
+        middle = len(norm) // 2
+        for place in (0, middle, len(reward) - 1):
+            yield reward.at("loss.zero_on_policy", True, min(place, len(reward) - 1))
 
 
 def _collapse(curve: Curve) -> int | None:

@@ -91,6 +91,7 @@ def environment_tokens(code: Code, project: Project) -> Iterator[Hazard]:
             if not isinstance(n, ast.BinOp) or not isinstance(n.op, ast.Mult):
                 continue
             left, right = last(n.left), n.right
-            cut = isinstance(right, ast.Subscript) and "response" in " ".join(names(right.slice))
-            if re.search(r"kl|loss|log_?prob", left) and cut and last(right.value) == "attention_mask":
+            if not isinstance(right, ast.Subscript) or last(right.value) != "attention_mask":
+                continue
+            if re.search(r"kl|loss|log_?prob", left) and "response" in " ".join(names(right.slice)):
                 yield Hazard("mask_attention_only", n.lineno, left)

@@ -1,0 +1,40 @@
+"""Small tables and listings that somebody made of a run: controls, sums by rank, names on both sides."""
+
+from __future__ import annotations
+
+from ..reading.sheets import Shown, by_rank, prefixes, sheet, shown
+from ..tool import clean, finding, not_applicable, tool
+from ..types import ToolResult
+from ..workspace import Workspace
+
+ROLES = ("metrics", "data", "other", "log", "capture", "config")
+BYTES = 64 << 10  # of one table
+FILES = 60
+
+
+@tool(
+    emits=(
+        "variant.no_effect", "variant.machine_decides", "reward.component_zero", "numerics.tensor_unchanged",
+        "resume.samples_repeated", "rank.parameters_differ", "files.key_prefix_differs",
+    ),
+    recall=True,
+)  # fmt: skip
+def compare_rows(ws: Workspace) -> ToolResult:
+    """Compare the rows of small tables and listings: settings without effect, columns that never move, controls.
+
+    Use where the run's files hold a table of trials, of weights, of sample ids or of sums by rank.
+    """
+    files = [f for f in ws.files if f.size <= BYTES and f.role in ROLES]
+    evidence = []
+    read = 0
+    for file in files[:FILES]:
+        lines = [x for x in ws.lines(file) if x.text.strip()]
+        table = sheet(lines)
+        read += table is not None
+        found: list[Shown] = [*(shown(table) if table else ()), *by_rank(lines[:2000]), *prefixes(lines[:2000])]
+        evidence += [ws.cite(file, s.line, s.key, s.value) for s in found[:24]]
+    if not evidence:
+        return clean(f"{read} small tables show nothing odd") if read else not_applicable("no small table")
+    keys = sorted({e.key for e in evidence})
+    text = "\n".join(f"{e.file}:{e.line} {e.key} {e.value}: {e.text}" for e in evidence)
+    return finding(", ".join(keys), evidence, text)

@@ -66,8 +66,8 @@ def _label(raw: bytes) -> tuple[Meaning | None, bool, str]:
         name = re.split(r"[\s|,;]", name)[-1] if "(" not in name else name
         found = meaning(name, True) or meaning(name)
     else:
-        cut = re.split(r"[|,;}\]>]|\s-\s|\)\s", name)
-        name = cut[-1].strip()
+        cut = [piece.strip() for piece in re.split(r"[|,;}\]>]|\s-\s|\)\s", name)]
+        name = next((piece for piece in reversed(cut) if piece), "")  # `Iter | 50`: the label stands before the bar
         found = meaning(name)
         if "(" in name and ")" not in name:
             name = name.rpartition("(")[2]

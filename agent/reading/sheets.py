@@ -63,6 +63,43 @@ def sheet(lines: list[Line]) -> Sheet | None:
     return Sheet(columns, rows) if len(rows) >= 2 and len(rows) >= len(lines) - 2 else None
 
 
+def printed(lines: list[Line]) -> Sheet | None:
+    """A table in columns of blanks: a line of names, then rows with a number each (as trainers print epochs)."""
+    for at, line in enumerate(lines[:20]):
+        columns = line.text.split()
+        if not 3 <= len(columns) <= 20 or not all(re.fullmatch(r"[A-Za-z_][\w/]*", c) for c in columns):
+            continue
+        cells = [(x, x.text.split()) for x in lines[at + 1 : at + 200]]
+        rows = [(x, dict(zip(columns, c, strict=True))) for x, c in cells if len(c) == len(columns)]
+        numeric = all(re.match(r"-?\d", row[columns[1]]) for _, row in rows)
+        if len(rows) >= 2 and len(set(columns)) == len(columns) and numeric:
+            return Sheet(columns, rows)
+    return None
+
+
+def apart(one: Sheet, other: Sheet) -> Iterator[tuple[bool, Shown]]:
+    """Two tables of the same run variants: one number is off by a large factor, all others agree.
+
+    Yields whether the line is of `other`, and what it shows.
+    """
+    if one.columns != other.columns or len(one.rows) != len(other.rows):
+        return
+    far, near = [], 0
+    for column in one.columns:
+        a, b = one.numbers(column), other.numbers(column)
+        if a is None or b is None or _STEP.match(column):
+            continue
+        ratios = [max(x, y) / min(x, y) for x, y in zip(a, b, strict=True) if min(x, y) > 0]
+        if ratios and min(ratios) > 20:
+            far.append((column, ratios[-1]))
+        elif ratios and max(ratios) < 1.05:
+            near += 1
+    if len(far) == 1 and near >= 2 and re.search(r"loss|acc|perplex|score", far[0][0]):
+        for is_other, table in ((False, one), (True, other)):
+            for line, _ in table.rows[:3]:
+                yield is_other, Shown("variant.one_metric_apart", f"{far[0][0]} by {far[0][1]:.0f}", line)
+
+
 def shown(table: Sheet) -> Iterator[Shown]:
     """All that one table shows."""
     yield from _without_effect(table)

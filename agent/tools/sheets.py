@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ..reading.sheets import Shown, by_rank, prefixes, sheet, shown
+from itertools import combinations
+
+from ..reading.files import RunFile
+from ..reading.sheets import Sheet, Shown, apart, by_rank, prefixes, printed, sheet, shown
 from ..tool import clean, finding, not_applicable, tool
 from ..types import ToolResult
 from ..workspace import Workspace
@@ -14,7 +17,8 @@ FILES = 60
 
 @tool(
     emits=(
-        "variant.no_effect", "variant.machine_decides", "reward.component_zero", "numerics.tensor_unchanged",
+        "variant.no_effect", "variant.machine_decides", "variant.one_metric_apart",
+        "reward.component_zero", "numerics.tensor_unchanged",
         "resume.samples_repeated", "rank.parameters_differ", "files.key_prefix_differs",
     ),
     recall=True,
@@ -27,12 +31,17 @@ def compare_rows(ws: Workspace) -> ToolResult:
     files = [f for f in ws.files if f.size <= BYTES and f.role in ROLES]
     evidence = []
     read = 0
+    tables: list[tuple[RunFile, Sheet]] = []
     for file in files[:FILES]:
         lines = [x for x in ws.lines(file) if x.text.strip()]
         table = sheet(lines)
         read += table is not None
         found: list[Shown] = [*(shown(table) if table else ()), *by_rank(lines[:2000]), *prefixes(lines[:2000])]
         evidence += [ws.cite(file, s.line, s.key, s.value) for s in found[:24]]
+        if whole := table or printed(lines):
+            tables.append((file, whole))
+    for (one, a), (other, b) in list(combinations(tables, 2))[:200]:
+        evidence += [ws.cite(other if second else one, s.line, s.key, s.value) for second, s in apart(a, b)]
     if not evidence:
         return clean(f"{read} small tables show nothing odd") if read else not_applicable("no small table")
     keys = sorted({e.key for e in evidence})

@@ -54,7 +54,10 @@ def sheet(lines: list[Line]) -> Sheet | None:
     """Comma-separated lines with a header of names; None for anything else."""
     if not 3 <= len(lines) <= 400 or lines[0].text.count(",") < 1:
         return None
-    cells = [next(csv.reader([line.text]), []) for line in lines]
+    try:
+        cells = [next(csv.reader([line.text]), []) for line in lines]
+    except csv.Error:
+        return None
     columns = [c.strip() for c in cells[0]]
     if len(set(columns)) < len(columns) or not all(re.match(r"[A-Za-z_]", c) for c in columns):
         return None

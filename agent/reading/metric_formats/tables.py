@@ -13,7 +13,7 @@ from ..metric_names import Meaning, meaning, normal
 from ..series import Track
 
 _NUMBER = re.compile(
-    r"^\s*[-+]?(?:\d[\d_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)\s*%?\s*$", re.I
+    r"^\s*[-+]?(?:\d+(?:_\d+)*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)\s*%?\s*$", re.I
 )
 _RUN_COLUMNS = {
     "run", "variant", "name", "run_name", "run_id", "experiment", "exp", "config", "setting", "group", "method",

@@ -14,6 +14,7 @@ from .tool import all_tools
 from .types import Call, Hypothesis, Risk
 
 LIKELY = 0.5  # probability from which a cause is called likely, and below which nothing is confirmed
+NAMED = 0.25  # below this, naming a cause is a guess among several
 CONFIRMED_MARGIN = 1.0  # log odds to the best rival that is not the winner's own consequence
 HEALTHY, INSUFFICIENT = "none.healthy", "none.insufficient_evidence"
 
@@ -57,7 +58,7 @@ class Offline:
 
 def verdict(ranked: list[Hypothesis]) -> str:
     """The cause the evidence carries, or that it carries none."""
-    if not ranked or not ranked[0].positive or ranked[0].score < 0:
+    if not ranked or not ranked[0].positive or ranked[0].score < 0 or ranked[0].probability < NAMED:
         return INSUFFICIENT
     return ranked[0].cause
 

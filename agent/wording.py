@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from .report import Sentence
@@ -42,9 +43,14 @@ def sentence(e: Evidence) -> Sentence:
 
 
 def _number(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3e}"
-    return str(value)
+    """A number as people read it. A rounded one keeps a decimal, so that the gate knows how far it may be off."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return str(value)
+    if 1000 <= abs(value) < 1e6:
+        return f"{value:.1f}"
+    text = f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3e}"
+    whole = "." not in text and "e" not in text and not value.is_integer()
+    return f"{text}.0" if whole else text
 
 
 def listing(evidence: Iterable[Evidence], limit: int) -> list[Sentence]:

@@ -11,6 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A gate must say the same twice; new examples are looked for at every run outside of it.
+settings.register_profile("gate", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("gate")
 
 ROOT = Path(__file__).resolve().parent.parent
 

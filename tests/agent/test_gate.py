@@ -1,7 +1,7 @@
 """The claim gate: what a sentence may say."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from traindoctor.agent.gate import faults
 from traindoctor.agent.report import Sentence
@@ -51,6 +51,10 @@ def test_vocabulary_needs_no_evidence():
 
 
 @given(text=st.text(max_size=300), value=st.one_of(st.integers(), st.floats(allow_nan=False), st.booleans(), st.text()))
+@settings(max_examples=500)
+@example(text="", value=1.00001)
+@example(text="", value=1234.5)
+@example(text="", value=999.96)
 def test_our_own_sentences_pass_by_construction(text, value):
     e = Evidence(key="loss.spike_step", value=value, file="a.log", line=3, id="E1", text=text)
     reasons = faults(sentence(e), {"E1": e})

@@ -142,7 +142,7 @@ def test_a_killed_session_runs_only_the_killed_call_again(run, tmp_path):
     while not (counts.exists() and {"quick", "zz_slow"} <= set(counts.read_text().split())):
         assert time.monotonic() < wanted and child.poll() is None
         time.sleep(0.05)
-    time.sleep(1.0)  # the quick calls' results reach the database while the slow one sleeps
+    time.sleep(3.0)  # the quick calls' results reach the database while the slow one sleeps
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
     done = subprocess.run([*command, "quick"], capture_output=True, text=True, timeout=120, check=True)

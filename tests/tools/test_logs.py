@@ -12,7 +12,7 @@ from traindoctor.agent.types import ToolResult
 from traindoctor.agent.workspace import Workspace
 
 OOM = """[rank{r}]: Traceback (most recent call last):
-[rank{r}]:   File "/work/train.py", line 9, in main
+[rank{r}]:   File "/proj/train.py", line 9, in main
 [rank{r}]:     loss.backward()
 [rank{r}]:   File "/opt/lib/python3.11/site-packages/torch/_tensor.py", line 5, in backward
 [rank{r}]:     run_backward()
@@ -36,7 +36,7 @@ def test_a_failing_run(tmp_path: Path) -> None:
     assert values(r, "error.exception") == ["OutOfMemoryError"]
     assert "backward" in values(r, "error.phase")
     assert values(r, "error.library") == ["torch"]
-    assert values(r, "error.user_frame") == ["/work/train.py:main: loss.backward()"]
+    assert values(r, "error.user_frame") == ["/proj/train.py:main: loss.backward()"]
     (frame,) = [e for e in r.evidence if e.key == "error.user_frame"]
     assert frame.line == 4 and frame.text.endswith("loss.backward()") and frame.rank == 2
     assert values(r, "run.state") == ["died"]

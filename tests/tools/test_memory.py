@@ -92,7 +92,7 @@ TRACE = """step 41 loss 0.5
 step 42 loss 0.4
 [rank1]: Traceback (most recent call last):
 [rank0]: still fine
-[rank1]:   File "/work/train.py", line 30, in main
+[rank1]:   File "/proj/train.py", line 30, in main
 [rank1]:     {user}
 [rank1]:   File "/opt/lib/python3.11/site-packages/pkg/mod.py", line 5, in {function}
 [rank1]:     {code}

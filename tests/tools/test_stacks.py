@@ -64,7 +64,7 @@ def test_equal_stacks_of_several_workers(tmp_path: Path) -> None:
 def test_faulthandler(tmp_path: Path) -> None:
     log = (
         "step 3 loss 1.0\nFatal Python error: Segmentation fault\n\nCurrent thread 0x00007f5b (most recent call first):\n"
-        '  File "/opt/lib/python3.11/site-packages/flash_attn/ops.py", line 12 in fwd\n  File "/work/train.py", line 7 in main\n'
+        '  File "/opt/lib/python3.11/site-packages/flash_attn/ops.py", line 12 in fwd\n  File "/proj/train.py", line 7 in main\n'
     )
     seen = look(stacks, tmp_path, train_log=log)
     assert seen.one("stack.library") == "flash_attn" and any("fwd" in v for v in seen.values("stack.frame"))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..workspace import Workspace
 
 RUN_BUDGET, FILE_BUDGET = 12 << 20, 2 << 20  # bytes that are read closely
+FILE_SHARE = 8 << 10  # bytes that every troubled file gets, however many there are
 NOTES = 400  # lines of one kind that are kept of one file
 UNITS = 1500  # failures that are kept of one file
 
@@ -62,15 +63,15 @@ def failures(ws: Workspace) -> Failures:
 
 
 def _make(ws: Workspace, found: LogPass) -> Failures:
-    result, budget = Failures(), RUN_BUDGET
-    for summary in found.files.values():
-        if not summary.harvest.events or budget <= 0:
-            continue
+    result = Failures()
+    troubled = [summary for summary in found.files.values() if summary.harvest.events]
+    # A fair share each: of a thousand ranks that complain, the one that failed may be the last in the list.
+    share = min(FILE_BUDGET, max(FILE_SHARE, RUN_BUDGET // max(1, len(troubled))))
+    for summary in troubled:
         parser = Parser(summary.file)
         kept: dict[str, int] = {}
         block: dict[str, Read] = {}
-        for read in reads(close_lines(ws, summary, min(budget, FILE_BUDGET)), summary.labels):
-            budget -= len(read.line.data)
+        for read in reads(close_lines(ws, summary, share), summary.labels):
             inside = len(parser.failures) < UNITS and parser.feed(read)
             read_block(block, read, summary.file, result.units)
             for note in notes(read, summary.file, inside):

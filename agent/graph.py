@@ -33,7 +33,7 @@ from .predicates import Facts
 from .prior import prior
 from .question import asked
 from .quotes import verified
-from .report import Checked, Meta, Report, Sentence
+from .report import Checked, Meta, Sentence
 from .tool import all_tools
 from .types import Call, Evidence, Hypothesis, Risk, ToolResult
 from .workspace import Workspace
@@ -218,11 +218,6 @@ def view_of(state: State, context: Context) -> View:
     done = frozenset(_call(r).identity for r in state.get("results", []))
     question = state.get("question", "")
     return View(question, facts, known, prior(question, facts), done, context.allowed)
-
-
-def report_of(state: State) -> Report | None:
-    """The finished report of a state, if there is one."""
-    return Report.model_validate(state["report"]) if state.get("report") else None
 
 
 def _call(result: dict[str, Any]) -> Call:

@@ -6,17 +6,11 @@ import re
 
 # C0 except tab and newline, DEL, C1, bidi embedding/override/isolate marks, zero-width marks, line separators.
 _INERT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-_SGR = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]")
 
 
 def inert(text: str) -> str:
     """Text with every character that could steer a terminal made visible (`\\x1b`, `\\u202e`)."""
     return _INERT.sub(lambda m: m[0].encode("unicode_escape").decode(), text)
-
-
-def without_ansi(line: bytes) -> bytes:
-    """A log line without its colour and cursor sequences, for matching; what is shown still passes `inert`."""
-    return _SGR.sub(b"", line) if b"\x1b" in line else line
 
 
 def one_line(text: str) -> str:

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .events import ApprovalNeeded, Event, ReportReady, SessionStarted
+from .events import Event, ReportReady, SessionStarted
 from .report import Report, RunSummary
 from .store import new_session, save_report, usable_state
 from .types import Call, Risk
@@ -124,5 +124,3 @@ def _complete(report: Report, workspace: Workspace, question: str, name: str, no
         report.runs.append(summary)
     return report
 
-
-__all__ = ["ApprovalNeeded", "diagnose"]

@@ -7,7 +7,6 @@ found.groups         # one event on many ranks is one group
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cmp_to_key
 from typing import TYPE_CHECKING
@@ -134,8 +133,3 @@ def _only_ended(unit: Failure) -> bool:
 
 def _weight(unit: Failure) -> int:
     return 2 * (unit.kind == "python") + (unit.kind == "native") + bool(unit.frames)
-
-
-def in_order(units: Iterable[Failure]) -> list[Failure]:
-    """Failures by time where it can be compared, otherwise as they stand."""
-    return sorted(units, key=cmp_to_key(lambda a, b: {True: -1, False: 1, None: 0}[earlier(a.stamp, b.stamp)]))

@@ -40,7 +40,6 @@ EMITS = (
     "error.native_crash",
     "error.bare_kill",
     "error.line",
-    "error.traceback_count",
     "log.warning",
     "run.last_line",
     "run.state",

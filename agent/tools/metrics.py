@@ -17,7 +17,7 @@ _LISTED = 120  # series told as evidence; the rest is counted
 _POINTS = 24  # points of a series shown when one is asked for
 
 
-@tool(emits=("metrics.series", "metrics.missing"), recall=True)
+@tool(emits=("metrics.series",), recall=True)
 def read_metrics(
     ws: Workspace,
     metric: Annotated[str, Field(description="canonical name to show in detail, e.g. loss or grad_norm")] = "",

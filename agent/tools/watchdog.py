@@ -31,7 +31,7 @@ class Report:
         "watchdog.timeout", "watchdog.seq", "watchdog.timeout_ms", "watchdog.ran_ms", "watchdog.barrier",
         "watchdog.first_collective", "watchdog.progress", "watchdog.behind_rank", "watchdog.ranks_reporting",
         "watchdog.ranks_silent", "watchdog.one_silent", "watchdog.seq_differs", "watchdog.op_differs",
-        "watchdog.size_differs", "watchdog.shape_differs", "watchdog.dtype_differs", "watchdog.mismatch",
+        "watchdog.size_differs", "watchdog.shape_differs", "watchdog.mismatch",
         "watchdog.async_error", "watchdog.remote_closed", "watchdog.connection_reset", "watchdog.peer_last_line",
         "watchdog.gloo_timeout", "watchdog.clients_missing", "watchdog.heartbeat",
     ),

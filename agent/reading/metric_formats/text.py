@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from ..lines import without_escapes
 from ..metric_names import Meaning, meaning, unit_factor, vocabulary
 
 NUMBER = re.compile(
@@ -28,7 +29,6 @@ _COUNTING = re.compile(rb"(\d+)it \[[^\]\[]{0,120}?([\d.]+)(it/s|s/it)")
 _OF_TOTAL = re.compile(rb"\[ *(\d+) */ *(\d+) *\]")
 _ASSIGNMENT = re.compile(rb"^\s{2,}[A-Za-z_.]+ = ")
 _TRAINING_BAR = re.compile(rb"^\s*(?:$|(?:steps?|train\w*|epoch|iter\w*)\b[^|]{0,40}$|\d+%)", re.I)
-_ANSI = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 _WRAPPER = re.compile(r"(?:np\.\w+|tensor|array|Tensor)\(\[?$")
 _BAR_LABEL = re.compile(r"^\s*it \[")
 _SKIP = (b"Namespace(", b"TrainingArguments(", b"Arguments(", b"Config(", b" --")
@@ -81,8 +81,7 @@ def normalish(piece: str) -> bool:
 
 def read_line(line: bytes) -> Reading | None:
     """The metrics of one line, or None when it reports none."""
-    if b"\x1b" in line:
-        line = _ANSI.sub(b"", line)
+    line = without_escapes(line)
     if any(s in line for s in _SKIP) or _ASSIGNMENT.match(line):
         return None
     reading = Reading()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -24,21 +28,63 @@ class Completed:
 class Shell(Protocol):
     """Runs one command. A recorded incident and a live machine differ only in this."""
 
-    def run(self, argv: list[str], timeout: float = 10.0) -> Completed: ...
+    def run(
+        self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> Completed: ...
 
 
 class Live:
-    """Runs commands on this machine."""
+    """Runs commands on this machine.
 
-    def run(self, argv: list[str], timeout: float = 10.0) -> Completed:
-        try:
-            done = subprocess.run(argv, capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL, check=False)
-        except FileNotFoundError:
-            return Completed(tuple(argv), None, "", f"{argv[0]}: not installed")
-        except (subprocess.TimeoutExpired, OSError) as e:
-            return Completed(tuple(argv), None, "", f"{argv[0]}: {type(e).__name__}")
-        out, err = (b[:OUTPUT_CAP].decode(errors="replace") for b in (done.stdout, done.stderr))
-        return Completed(tuple(argv), done.returncode, out, err)
+    Programs installed beside our own interpreter (py-spy, torchrun) are found too. A command that runs out of time
+    is killed with everything it started.
+    """
+
+    def run(
+        self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> Completed:
+        path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            try:
+                child = subprocess.Popen(
+                    [_found(argv[0], path), *argv[1:]], stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd,
+                    env={**os.environ, "PATH": path, **(env or {})}, start_new_session=True,
+                )  # fmt: skip
+            except (FileNotFoundError, NotADirectoryError):
+                return Completed(tuple(argv), None, "", f"{argv[0]}: not installed")
+            except (OSError, ValueError) as e:
+                return Completed(tuple(argv), None, "", f"{argv[0]}: {type(e).__name__}")
+            try:
+                code: int | None = child.wait(timeout)
+                late = ""
+            except subprocess.TimeoutExpired:
+                code, late = None, f"{argv[0]}: no answer within {timeout:g} s"
+            finally:
+                if child.returncode is None:  # out of time, or we were interrupted: it must not outlive us
+                    _end(child)
+            texts = [_kept(stream) for stream in (out, err)]
+        return Completed(tuple(argv), code, texts[0], "\n".join(t for t in (late, texts[1]) if t))
+
+
+def _found(name: str, path: str) -> str:
+    """The program by its full name, so that a search path of our own counts."""
+    import shutil
+
+    return shutil.which(name, path=path) or name
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Kill the child and all it started; one stuck in the kernel is left behind rather than waited for."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait(2)
+    except (OSError, subprocess.TimeoutExpired):
+        return
+
+
+def _kept(stream: object) -> str:
+    stream.seek(0)  # pyright: ignore[reportAttributeAccessIssue]
+    return stream.read(OUTPUT_CAP).decode(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Recorded:
@@ -48,7 +94,9 @@ class Recorded:
         entries = json.loads(path.read_text()) if path.is_file() else []
         self._answers = {tuple(e["argv"]): e for e in entries}
 
-    def run(self, argv: list[str], timeout: float = 10.0) -> Completed:
+    def run(
+        self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> Completed:
         entry = self._answers.get(tuple(argv))
         if entry is None:
             return Completed(tuple(argv), None, "", f"{argv[0]}: not recorded")

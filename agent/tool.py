@@ -28,6 +28,7 @@ class Tool:
     risk: Risk
     emits: tuple[str, ...]
     recall: bool
+    live: bool = False
 
     @property
     def title(self) -> str:
@@ -74,17 +75,18 @@ class Tool:
         return result
 
 
-def tool(*, emits: tuple[str, ...], risk: Risk = Risk.READ, recall: bool = False) -> Callable:
+def tool(*, emits: tuple[str, ...], risk: Risk = Risk.READ, recall: bool = False, live: bool = False) -> Callable:
     """Declare a function `Workspace -> ToolResult` as a diagnostic.
 
     Args:
         emits: evidence keys it may produce; `"settings.*"` admits a namespace.
         risk: what it may do to the world.
         recall: cheap enough to run over everything at the start of every diagnosis.
+        live: it can look at this machine, so that it needs no file of a run. It does so where `ws.live` holds.
     """
 
     def declare(function: Callable[..., ToolResult]) -> Tool:
-        return Tool(function.__name__, function, risk, emits, recall)
+        return Tool(function.__name__, function, risk, emits, recall, live)
 
     return declare
 

@@ -29,6 +29,9 @@ class Workspace:
         files: every readable file, in a stable order.
         skipped: `(name, why)` of what was found and could not be read, or not wholly.
         question: the user's question, for tools that look for what it names; never evidence.
+        live: this machine is the run's own, or the user asked about it: what it says now is evidence. Otherwise a
+            tool looks at files alone, as a run copied to a laptop must not be blamed for the laptop's full disk.
+        pids: processes of the run on this machine, as the user named them.
     """
 
     def __init__(
@@ -39,11 +42,16 @@ class Workspace:
         also: list[Path] | None = None,
         shell: Shell | None = None,
         question: str = "",
+        live: bool = False,
+        pids: tuple[int, ...] = (),
+        may_be_empty: bool = False,
     ) -> None:
         self.roots = roots
         self.good = good or []
         self.also = also or []
         self.question = question
+        self.live = live
+        self.pids = pids
         self._shell = shell or Live()
         self._memo: dict[Any, Any] = {}
         self._lock = RLock()
@@ -54,7 +62,7 @@ class Workspace:
             if root != STDIN and not _exists(root):
                 raise UsageError(f"no such path: {root}", "name a folder, a file, or - for standard input")
         self._discover()
-        if not self.files:
+        if not self.files and not may_be_empty:
             looked = ", ".join(str(r) for r in roots)
             also_seen = f"; {len(self.skipped)} entries were not readable" if self.skipped else ""
             raise NothingReadable(
@@ -93,9 +101,16 @@ class Workspace:
         """The same, decoded with replacement."""
         return self.read(file, limit).decode(errors="replace")
 
-    def shell(self, argv: list[str], timeout: float = 10.0) -> Completed:
-        """Run a command on the machine (or answer from the recording)."""
-        return self._shell.run(argv, timeout)
+    def shell(
+        self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> Completed:
+        """Run a command on the machine (or answer from the recording).
+
+        Args:
+            env: variables set for it beside our own.
+            cwd: folder it starts in.
+        """
+        return self._shell.run(argv, timeout, env, cwd)
 
     def memo(self, key: Any, make: Callable[[], T]) -> T:
         """A reading, made once."""
@@ -125,6 +140,17 @@ class Workspace:
             run=file.run,
             **fields,
         )
+
+    def binary(self, file: RunFile, member: str, key: str, value: Any = True, text: str = "", **more: Any) -> Evidence:
+        """Evidence from a file without lines: `member` names the tensor or record, `text` says it in words."""
+        fields = {"rank": file.rank, "host": file.host, "attempt": file.attempt, "variant": file.variant, **more}
+        return Evidence(
+            key=key, value=value, kind="binary", file=file.name, member=member, text=text, run=file.run, **fields
+        )
+
+    def answered(self, done: Completed, key: str, value: Any = True, text: str = "", **more: Any) -> Evidence:
+        """Evidence from what a command printed; `text` is the line of its output that says so."""
+        return Evidence(key=key, value=value, kind="command", argv=list(done.argv), text=text[:LINE_CAP], **more)
 
     def _teller(self, file: RunFile) -> Callable[[str], None]:
         return lambda why: self.tell(file.name, why)

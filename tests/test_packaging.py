@@ -40,7 +40,7 @@ def test_every_dependency_has_a_pinned_version() -> None:
     pinned = {line.split("==")[0].lower().replace("_", "-") for line in
               (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}  # fmt: skip
     names = {re.split(r"[\s<>=;\[]", w)[0].lower().replace("_", "-") for w in wanted}
-    assert not names - pinned
+    assert not names - pinned - {project["name"]}
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().splitlines()
 
 

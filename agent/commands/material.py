@@ -19,8 +19,13 @@ def workspace(
     good: list[str] | None = None,
     also: list[str] | None = None,
     question: str = "",
+    pids: list[int] | None = None,
+    live: bool = False,
 ) -> Workspace:
     """A workspace over the named paths (this folder where none is named).
+
+    Args:
+        live: this machine itself is asked about, so that no file is needed.
 
     Raises:
         UsageError: a path does not exist, or standard input cannot be read (twice).
@@ -36,6 +41,9 @@ def workspace(
         good=[_path(name) for name in good or []],
         also=[_existing(name) for name in also or []],
         question=question,
+        live=live or bool(pids),
+        pids=tuple(pids or ()),
+        may_be_empty=live or bool(pids),
     )
 
 

@@ -36,6 +36,10 @@ Also = Annotated[
     list[str] | None, typer.Option(help="Folder outside the run that its links may lead to.", metavar="DIR")
 ]
 Good = Annotated[list[str] | None, typer.Option(help="A healthy run to compare with.", metavar="PATH")]
+Pid = Annotated[
+    list[int] | None,
+    typer.Option(help="A process of the run on this machine; again for more.", metavar="PID", min=1),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print markdown, with secrets taken out.")]
 Plain = Annotated[bool, typer.Option("--plain", help="One fact a line: no colour, no wrapping, ASCII marks.")]

@@ -58,8 +58,8 @@ def _command(tool: Tool) -> Any:
 
 def _body(tool: Tool) -> Any:
     def run(**given: Any) -> None:
-        paths, as_json = given.pop("paths"), given.pop("as_json")
-        _run(tool, paths, as_json, {k: v for k, v in given.items() if v is not None})
+        paths, as_json, pids = given.pop("paths"), given.pop("as_json"), given.pop("pid", None)
+        _run(tool, paths, as_json, pids, {k: v for k, v in given.items() if v is not None})
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     paths = Annotated[
@@ -69,6 +69,7 @@ def _body(tool: Tool) -> Any:
     parameters = [
         inspect.Parameter("paths", keyword, default=None, annotation=paths),
         *(_parameter(name, field) for name, field in tool.arguments.model_fields.items()),
+        *([inspect.Parameter("pid", keyword, default=None, annotation=options.Pid)] if tool.live else []),
         inspect.Parameter("as_json", keyword, default=False, annotation=options.Json),
     ]
     run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
@@ -85,7 +86,9 @@ def _parameter(name: str, field: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _run(tool: Tool, paths: list[str] | None, as_json: bool, arguments: dict[str, Any]) -> None:
+def _run(
+    tool: Tool, paths: list[str] | None, as_json: bool, pids: list[int] | None, arguments: dict[str, Any]
+) -> None:
     from ..config import settle
     from ..errors import ParseError, ToolError
     from ..types import ToolResult
@@ -93,7 +96,7 @@ def _run(tool: Tool, paths: list[str] | None, as_json: bool, arguments: dict[str
     from .streams import print_json
 
     settle()
-    ws = workspace(paths)
+    ws = workspace(paths, live=tool.live, pids=pids)
     try:
         result = tool(ws, **arguments)
     except (ToolError, ParseError) as e:

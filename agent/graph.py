@@ -69,8 +69,15 @@ class Context:
 
 def recall(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     """Plan the cheap read-only tools over everything there is; those already run in this session stay done."""
+    context, order = runtime.context, list(Risk)
     done = {_call(r).identity for r in state.get("results", [])}
-    calls = [Call(name, why="recall") for name, t in all_tools().items() if t.recall]
+    # what attaches to a process is done at the start where processes were named and it may be done unasked
+    named = bool(context.workspace.pids)
+    calls = [
+        Call(name, why="recall")
+        for name, t in all_tools().items()
+        if t.recall and (t.risk is Risk.READ or (named and order.index(t.risk) <= order.index(context.allowed)))
+    ]
     todo = [asdict(c) for c in calls if c.identity not in done]
     return {"calls": todo, "rounds": 0, "rejections": [], "report": None}
 

@@ -13,6 +13,7 @@ from .reading import files as _files
 from .reading.discover import spool, walk
 from .reading.files import Line, RunFile
 from .reading.groups import Place, places
+from .reading.here import runs_here
 from .reading.roles import role_of
 from .shell import Completed, Live, Shell
 from .types import LINE_CAP, Evidence
@@ -29,8 +30,6 @@ class Workspace:
         files: every readable file, in a stable order.
         skipped: `(name, why)` of what was found and could not be read, or not wholly.
         question: the user's question, for tools that look for what it names; never evidence.
-        live: this machine is the run's own, or the user asked about it: what it says now is evidence. Otherwise a
-            tool looks at files alone, as a run copied to a laptop must not be blamed for the laptop's full disk.
         pids: processes of the run on this machine, as the user named them.
     """
 
@@ -42,7 +41,7 @@ class Workspace:
         also: list[Path] | None = None,
         shell: Shell | None = None,
         question: str = "",
-        live: bool = False,
+        live: bool | None = None,
         pids: tuple[int, ...] = (),
         may_be_empty: bool = False,
     ) -> None:
@@ -50,7 +49,7 @@ class Workspace:
         self.good = good or []
         self.also = also or []
         self.question = question
-        self.live = live
+        self._live = live if live is not None or not pids else True
         self.pids = pids
         self._shell = shell or Live()
         self._memo: dict[Any, Any] = {}
@@ -69,6 +68,14 @@ class Workspace:
                 f"nothing readable in {looked}{also_seen}",
                 "looked for logs, configs, metrics, checkpoints, data, code, environment lists and captures",
             )
+
+    @property
+    def live(self) -> bool:
+        """Whether what this machine says now is evidence: the run is its own, or the user asked about it.
+
+        Otherwise a tool looks at files alone: a run copied to a laptop must not be blamed for the laptop's full disk.
+        """
+        return self._live if self._live is not None else self.memo("here", lambda: runs_here(self))
 
     def by_role(self, *roles: str) -> list[RunFile]:
         """Files of any of these roles."""

@@ -48,7 +48,7 @@ def diagnose(task: Task) -> Answer:
         run = Path(scratch) / "run"
         shutil.copytree(task.files, run, symlinks=True)
         started = time.perf_counter()
-        workspace = Workspace([run], shell=Recorded(task.shell), question=task.question)
+        workspace = Workspace([run], shell=Recorded(task.shell), question=task.question, live=task.shell.is_file())
         report: Report | None = None
         for event in session.diagnose(workspace, task.question, state=Path(scratch) / "state"):
             if isinstance(event, ReportReady):

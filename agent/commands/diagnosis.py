@@ -18,6 +18,7 @@ def ask(
     run: options.Run = None,
     also: options.Also = None,
     good: options.Good = None,
+    pid: options.Pid = None,
     json: options.Json = False,
     markdown: options.Markdown = False,
     plain: options.Plain = False,
@@ -31,7 +32,7 @@ def ask(
     from . import output
 
     form = output.form(json=json, markdown=markdown, plain=plain)
-    report = _diagnose(question, run, also, good, allow, session, quiet)
+    report = _diagnose(question, run, also, good, allow, session, quiet, pid)
     output.show(report, form)
     return _exit_code(report, fail_on)
 
@@ -68,6 +69,7 @@ def _diagnose(
     allow: Allow | None,
     session: str | None,
     quiet: bool,
+    pids: list[int] | None = None,
     ask_approval: bool = True,
 ) -> Report:
     from ..config import settle
@@ -75,7 +77,7 @@ def _diagnose(
     from .progress import approve, follow, may_ask
 
     config = settle()
-    ws = workspace(run, good, also, question)
+    ws = workspace(run, good, also, question, pids)
     from .. import session as sessions
     from ..types import Risk
 

@@ -41,7 +41,7 @@ def workspace(
         good=[_path(name) for name in good or []],
         also=[_existing(name) for name in also or []],
         question=question,
-        live=live or bool(pids),
+        live=True if live or pids else None,
         pids=tuple(pids or ()),
         may_be_empty=live or bool(pids),
     )

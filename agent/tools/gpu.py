@@ -41,7 +41,7 @@ FAULTS = {
     ),
     recall=True,
 )  # fmt: skip
-def gpu_captures(ws: Workspace) -> ToolResult:
+def gpu_status(ws: Workspace) -> ToolResult:
     """Read recorded nvidia-smi output: errors, remapped rows, throttling, temperature, clocks, memory, processes.
 
     Use when hardware is suspected, when a card is missing or slow, or to see who else holds GPU memory. Says

@@ -29,7 +29,7 @@ MEASURES = {"nofile_limit", "memlock_limit", "shm_bytes", "memory_total_bytes", 
     ),
     recall=True,
 )  # fmt: skip
-def host(ws: Workspace) -> ToolResult:
+def host_health(ws: Workspace) -> ToolResult:
     """Read recorded host facts: kernel log, df, free, ulimit, sacct and Slurm lines, InfiniBand state, journal.
 
     Use when a process was killed, a node vanished, a disk or /dev/shm may be full, a job hit its time limit or

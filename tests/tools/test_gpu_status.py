@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traindoctor.agent.reading import smi
 from traindoctor.agent.reading.files import Line
-from traindoctor.agent.tools.gpu import gpu_captures
+from traindoctor.agent.tools.gpu import gpu_status
 
 from tests.tools.captured import look
 
@@ -21,19 +21,19 @@ QUERY = (
 
 
 def test_a_clean_query(tmp_path: Path) -> None:
-    seen = look(gpu_captures, tmp_path, smi_txt=QUERY + "0, NVIDIA H100, 0, No, No, Not Active\n1, NVIDIA H100, 0, No, No, Not Active\n$ \n")
+    seen = look(gpu_status, tmp_path, smi_txt=QUERY + "0, NVIDIA H100, 0, No, No, Not Active\n1, NVIDIA H100, 0, No, No, Not Active\n$ \n")
     assert seen.result.outcome == "clean" and seen.one("gpu.health_clean") is True and seen.one("gpu.count") == 2
 
 
 def test_a_sick_card_in_a_query(tmp_path: Path) -> None:
-    seen = look(gpu_captures, tmp_path, smi_txt=QUERY + "0, NVIDIA H100, 0, No, No, Not Active\n1, NVIDIA H100, 12, Yes, Yes, Active\n")
+    seen = look(gpu_status, tmp_path, smi_txt=QUERY + "0, NVIDIA H100, 0, No, No, Not Active\n1, NVIDIA H100, 12, Yes, Yes, Active\n")
     assert seen.one("gpu.ecc_uncorrectable") == 12 and seen.one("gpu.remap_pending") and seen.one("gpu.remap_failure")
     assert seen.one("gpu.throttle") == "hw_thermal_slowdown" and not seen.values("gpu.health_clean")
     assert all(line.startswith("1,") for line in seen.lines("gpu.ecc_uncorrectable"))
 
 
 def test_unknown_values_are_no_fault(tmp_path: Path) -> None:
-    seen = look(gpu_captures, tmp_path, smi_txt=QUERY + "0, NVIDIA L4, [N/A], [N/A], [N/A], [N/A]\n")
+    seen = look(gpu_status, tmp_path, smi_txt=QUERY + "0, NVIDIA L4, [N/A], [N/A], [N/A], [N/A]\n")
     assert seen.result.outcome == "clean" and not seen.values("gpu.health_clean")
 
 
@@ -42,7 +42,7 @@ def test_a_csv_with_its_header(tmp_path: Path) -> None:
         "timestamp, index, utilization.gpu [%], memory.used [MiB], temperature.gpu, clocks.current.sm [MHz], clocks.max.sm [MHz]\n"
         "2026/01/01 10:00:00, 0, 99 %, 1000 MiB, 91, 600 MHz, 1980 MHz\n2026/01/01 10:00:01, 0, 97 %, 2000 MiB, 88, 1900 MHz, 1980 MHz\n"
     )
-    seen = look(gpu_captures, tmp_path, gpu_csv=csv)
+    seen = look(gpu_status, tmp_path, gpu_csv=csv)
     assert seen.one("gpu.utilization") == 98.0 and seen.one("gpu.memory_used") == 2000 << 20
     assert seen.one("gpu.temperature") == 91 and seen.values("gpu.clock_low") == [600]
 
@@ -76,7 +76,7 @@ GPU 00000000:07:00.0
 
 
 def test_sections(tmp_path: Path) -> None:
-    seen = look(gpu_captures, tmp_path, smi_txt=SECTIONS)
+    seen = look(gpu_status, tmp_path, smi_txt=SECTIONS)
     assert seen.one("gpu.name") == "NVIDIA A100-SXM4-80GB" and seen.one("gpu.ecc_uncorrectable") == 3
     assert set(seen.values("gpu.throttle")) == {"hw_slowdown", "hw_power_brake_slowdown"}
     assert seen.one("gpu.remap_pending") is True and not seen.values("gpu.remap_failure")
@@ -96,7 +96,7 @@ TABLE = """
 
 
 def test_the_plain_table(tmp_path: Path) -> None:
-    seen = look(gpu_captures, tmp_path, smi_txt=TABLE)
+    seen = look(gpu_status, tmp_path, smi_txt=TABLE)
     assert seen.one("gpu.name") == "NVIDIA A100-SXM4-80GB" and seen.one("gpu.memory_used") == 40536 << 20
     assert seen.one("gpu.process") == "52411 /usr/bin/python 40526 MiB" and seen.one("gpu.utilization") == 87.0
 
@@ -111,23 +111,23 @@ def test_the_plain_table(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_nvidia_smi(key: str, text: str, tmp_path: Path) -> None:
-    assert look(gpu_captures, tmp_path, smi_txt=f"$ nvidia-smi\n{text}\n").values(key)
+    assert look(gpu_status, tmp_path, smi_txt=f"$ nvidia-smi\n{text}\n").values(key)
 
 
 def test_link_counters(tmp_path: Path) -> None:
     text = "$ nvidia-smi nvlink -e\nGPU 0: NVIDIA H100\n\t Link 0: Replay Errors: 0\n\t Link 0: CRC Errors: 7\n"
-    assert look(gpu_captures, tmp_path, nvlink_txt=text).values("gpu.nvlink_errors") == ["CRC 7"]
+    assert look(gpu_status, tmp_path, nvlink_txt=text).values("gpu.nvlink_errors") == ["CRC 7"]
 
 
 def test_full_use_at_flat_power(tmp_path: Path) -> None:
     poll = "# utilization.gpu, power.draw\n" + "".join(f"task{i}  100 %  {240 + i} / {250 + i} W   1950 MHz\n" for i in range(3))
-    assert look(gpu_captures, tmp_path, poll_txt=poll).values("gpu.busy_no_progress")
+    assert look(gpu_status, tmp_path, poll_txt=poll).values("gpu.busy_no_progress")
     swing = "# utilization.gpu, power.draw\n" + "".join(f"task{i}  100 %  {150 + 200 * i} / 250 W\n" for i in range(3))
-    assert not look(gpu_captures, tmp_path, poll_txt=swing).values("gpu.busy_no_progress")
+    assert not look(gpu_status, tmp_path, poll_txt=swing).values("gpu.busy_no_progress")
 
 
 def test_a_training_log_is_no_capture(tmp_path: Path) -> None:
-    seen = look(gpu_captures, tmp_path, train_log="step 1 loss 2 gpu 95% 300 W\nname, value\n")
+    seen = look(gpu_status, tmp_path, train_log="step 1 loss 2 gpu 95% 300 W\nname, value\n")
     assert seen.result.outcome == "not_applicable"
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traindoctor.agent.reading import host_lines as hl
-from traindoctor.agent.tools.host import host
+from traindoctor.agent.tools.host import host_health
 
 from tests.tools.captured import look
 
@@ -38,12 +38,12 @@ from tests.tools.captured import look
     ],
 )
 def test_single_lines(key: str, text: str, tmp_path: Path) -> None:
-    assert look(host, tmp_path, capture_log=f"start\n{text}\n").values(f"host.{key}")
+    assert look(host_health, tmp_path, capture_log=f"start\n{text}\n").values(f"host.{key}")
 
 
 def test_the_port_in_use_is_named(tmp_path: Path) -> None:
     text = "socket.cpp:1: The server socket has failed to listen on [::]:29500 (errno: 98 - Address already in use).\n"
-    assert look(host, tmp_path, run_log=text).one("host.port_in_use") == "29500"
+    assert look(host_health, tmp_path, run_log=text).one("host.port_in_use") == "29500"
 
 
 def test_df_with_blocks_and_inodes(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_df_with_blocks_and_inodes(tmp_path: Path) -> None:
         "/dev/loop3       64M   64M     0 100% /snap/core20/1\nshm              64M     0   64M   0% /dev/shm\n"
         "$ df -i\nFilesystem       Inodes    IUsed IFree IUse% Mounted on\n/dev/sdb1      1000000  1000000     0  100% /data\n"
     )
-    seen = look(host, tmp_path, df_txt=text)
+    seen = look(host_health, tmp_path, df_txt=text)
     assert seen.values("host.disk_full") == ["/ 100%"] and seen.one("host.shm_bytes") == 64 << 20
     assert seen.values("host.inodes_full") == ["/data 100%"]
 
@@ -63,7 +63,7 @@ def test_limits_and_memory(tmp_path: Path) -> None:
         "$ free -h\n               total        used        free      shared  buff/cache   available\n"
         "Mem:            31Gi        29Gi       400Mi       1.0Gi       1.5Gi       600Mi\n"
     )
-    seen = look(host, tmp_path, host_txt=text)
+    seen = look(host_health, tmp_path, host_txt=text)
     assert set(seen.values("host.nofile_limit")) == {1024, 4096} and seen.one("host.memlock_limit") == 64
     assert seen.one("host.memory_total_bytes") == 31 << 30 and seen.one("host.memory_available_bytes") == 600 << 20
     assert seen.result.outcome == "clean"
@@ -74,7 +74,7 @@ def test_sacct(tmp_path: Path) -> None:
         "$ sacct -j 77 -P -o JobID,State,ExitCode\nJobID|State|ExitCode\n77|OUT_OF_MEMORY|0:125\n77.batch|OUT_OF_MEMORY|0:125\n"
         "78|COMPLETED|0:0\n79|NODE_FAIL|1:0\n"
     )
-    seen = look(host, tmp_path, sacct_txt=text)
+    seen = look(host_health, tmp_path, sacct_txt=text)
     assert {"OUT_OF_MEMORY", "NODE_FAIL"} <= set(seen.values("host.slurm_state"))
     assert "0:125" in seen.values("host.slurm_exit") and seen.values("host.node_failure")
 
@@ -86,18 +86,18 @@ JOURNAL = (
 
 
 def test_a_service_started_at_boot_was_not_restarted(tmp_path: Path) -> None:
-    assert not look(host, tmp_path, journal_txt=JOURNAL).values("host.service_restart")
+    assert not look(host_health, tmp_path, journal_txt=JOURNAL).values("host.service_restart")
 
 
 def test_a_restarted_service_cites_stop_and_start(tmp_path: Path) -> None:
     stop = JOURNAL.replace("Starting", "Stopping").replace("Started", "Stopped").replace("08:02", "16:40")
-    seen = look(host, tmp_path, journal_txt=JOURNAL + stop + JOURNAL.replace("08:02", "16:44"))
+    seen = look(host_health, tmp_path, journal_txt=JOURNAL + stop + JOURNAL.replace("08:02", "16:44"))
     lines = seen.lines("host.service_restart")
     assert len(lines) == 2 and "Stopping" in lines[0] and "16:44:11" in lines[1]
 
 
 def test_counters_that_are_zero_say_nothing(tmp_path: Path) -> None:
-    seen = look(host, tmp_path, ib_txt="symbol_error: 0\nlink_downed: 3\n")
+    seen = look(host_health, tmp_path, ib_txt="symbol_error: 0\nlink_downed: 3\n")
     assert seen.values("host.ib_counters") == ["link_downed 3"]
 
 

@@ -62,7 +62,12 @@ def _make(script: Path, ranks: int, folder: Path) -> None:
     into = folder.with_name(f"{folder.name}.{os.getpid()}.{time.monotonic_ns()}")
     into.mkdir()
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
-    settled = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    settled = {
+        "DS_ACCELERATOR": "cpu",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     done = subprocess.run(
         [sys.executable, *launch, str(script), str(into)],
         capture_output=True,

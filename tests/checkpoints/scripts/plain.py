@@ -108,7 +108,9 @@ def _classic(arguments: argparse.Namespace, scheduler: dict, iteration: int, ran
         "decoder.final_layernorm.weight": torch.ones(16),
         "decoder.final_layernorm.bias": torch.zeros(16),
     }
-    moments = {n: {"exp_avg": torch.randn_like(t), "exp_avg_sq": torch.rand_like(t)} for n, t in enumerate(layers.values())}
+    moments = {
+        n: {"exp_avg": torch.randn_like(t), "exp_avg_sq": torch.rand_like(t)} for n, t in enumerate(layers.values())
+    }
     return {
         "args": arguments, "checkpoint_version": 3.0, "iteration": iteration, "model": layers,
         "optimizer": {"optimizer": {"state": moments, "param_groups": [{"lr": 1e-3, "step": iteration}]}},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ParseError
@@ -11,9 +13,11 @@ from .inflate import packing_of, utf16
 from .metric_formats.json_history import read_history
 from .metric_formats.lines import LineReader, read_parts
 from .metric_formats.tables import SweepRow, Table, read_table
+from .mlflow_store import is_point, read_database, read_metric
 from .pace import paces
 from .series import Series, Track
 from .tensorboard import read_events
+from .wandb_offline import read_wandb
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
@@ -80,8 +84,8 @@ def _read(ws: Workspace) -> Curves:
 def _read_file(ws: Workspace, file: RunFile) -> tuple[list[Track], list[SweepRow]]:
     name = file.path.name.lower().removesuffix(".gz").removesuffix(".zst")
     suffix = "." + name.rpartition(".")[2] if "." in name else ""
-    if "tfevents" in name:
-        return read_events(file.path), []
+    if reader := _binary_reader(name):
+        return reader(file.path), []
     if file.role in _NOT_METRICS or suffix in _SETTINGS_SUFFIXES:
         return [], []
     if suffix in (".csv", ".tsv"):
@@ -89,11 +93,24 @@ def _read_file(ws: Workspace, file: RunFile) -> tuple[list[Track], list[SweepRow
         return table.tracks, table.sweep
     if suffix == ".json":
         return _json(file), []
+    if "/metrics/" in f"/{file.name}" and is_point(ws.read(file, 4096).split(b"\n")[0]):
+        return read_metric(file.path, file.name), []
     if file.role in ("log", "metrics", "data", "other", "capture"):
         parts = file.size > _BIG and _is_plain(file)
         tracks = read_parts(file.path, file.size) if parts else LineReader().read(ws.blocks(file))
         return list(tracks.values()), []
     return [], []
+
+
+def is_binary(file: RunFile) -> bool:
+    """Whether the file's curves stand in records, so that a point has no line to quote."""
+    return _binary_reader(file.path.name.lower()) is not None
+
+
+def _binary_reader(name: str) -> Callable[[Path], list[Track]] | None:
+    if "tfevents" in name:
+        return read_events
+    return {".wandb": read_wandb, ".db": read_database, ".sqlite": read_database}.get(Path(name).suffix)
 
 
 def _is_plain(file: RunFile) -> bool:
@@ -104,9 +121,9 @@ def _is_plain(file: RunFile) -> bool:
 
 
 def _json(file: RunFile) -> list[Track]:
-    """Only what looks like metrics: a history with at least one known metric in it."""
+    """Only what looks like metrics: a history with a known metric in it, or one that counts steps in a metrics file."""
     tracks = read_history(file.path)
-    return tracks if any(t.known for t in tracks) else []
+    return tracks if any(t.known for t in tracks) or (file.role == "metrics" and any(t.stepped for t in tracks)) else []
 
 
 def line_at(series: Series, index: int) -> Line:

@@ -38,6 +38,7 @@ def walk(root: Path, allowed: list[Path], skip: Skip) -> Iterator[tuple[str, Pat
             skip(_name(folder, root), f"cannot be listed: {e.strerror}")
             continue
         below: list[tuple[Path, int]] = []
+        entries.sort(key=_is_link)  # what lies here under its own name comes before what a link calls it
         for entry in entries:
             path = Path(entry.path)
             name = _name(path, root)
@@ -49,7 +50,7 @@ def walk(root: Path, allowed: list[Path], skip: Skip) -> Iterator[tuple[str, Pat
                 if entry.name in _PLUMBING:
                     continue
                 if identity in seen or depth >= DEPTH_LIMIT:
-                    skip(name, "a loop of links" if identity in seen else "too deep")
+                    skip(name, "a link to a folder that is read already" if identity in seen else "too deep")
                     continue
                 seen.add(identity)
                 below.append((path, depth + 1))
@@ -60,6 +61,13 @@ def walk(root: Path, allowed: list[Path], skip: Skip) -> Iterator[tuple[str, Pat
                 return
             yield name, path, info
         stack += reversed(below)
+
+
+def _is_link(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_symlink()
+    except OSError:
+        return False
 
 
 def _look(entry: os.DirEntry[str], path: Path, name: str, allowed: list[Path], skip: Skip) -> os.stat_result | None:

@@ -26,8 +26,8 @@ _BY_SUFFIX: dict[str, str] = {
 _BY_NAME: list[tuple[re.Pattern[str], str]] = [
     (re.compile(p, re.IGNORECASE), role)
     for p, role in (
-        (r"^events\.out\.tfevents", "metrics"),
-        (r"^(trainer_state|wandb-summary|all_results|train_results|eval_results|progress)\.json$", "metrics"),
+        (r"^events\.out\.tfevents|^run-\w+\.wandb$|^mlflow\.(db|sqlite)$", "metrics"),
+        (r"^(trainer_state|wandb-summary|all_results|train_results|eval_results|progress|result)\.json$", "metrics"),
         (r"^(latest|latest_checkpointed_iteration\.txt|latest_universal|\.metadata)$", "checkpoint"),
         (r"\.(safetensors|bin|pt)\.index\.json$", "checkpoint"),
         (r"^(error|stdout|stderr)\.json$", "log"),
@@ -50,6 +50,7 @@ _CSV_CAPTURE = re.compile(rb"utilization\.gpu|clocks[._]|ecc\.errors|pci\.bus_id
 _CSV_DATA = re.compile(rb'^"?(text|prompt|instruction|question|content|messages|input|id,text|caption|url)"?,', re.I)
 _STEPS = re.compile(rb'"(global_?step|step|_step|iteration|iter|epoch|loss|train[_/]loss|reward)"\s*:\s*["\d-]')
 _RECORDS = re.compile(rb'"(messages|conversations|prompt|text|instruction|content|completion|chosen|question)"\s*:')
+_MLFLOW = re.compile(rb"\d{10,16} \S{1,32} -?\d+\r?\n")
 _PACKAGE = re.compile(
     rb"(?m)^[ \t]*[A-Za-z][\w.\-]*(?:\[[\w,]+\])?(?:==\d|(?:[ \t]*:)?[ \t]*v?\d+\.\d)[\w.+\-]*[ \t]*\r?$"
 )
@@ -84,6 +85,8 @@ def role_of(name: str, head: bytes) -> str:
         head: its first few KiB, unpacked.
     """
     base = _PACKED.sub("", PurePath(name).name)
+    if "metrics" in PurePath(name).parts[:-1] and _MLFLOW.match(head):
+        return "metrics"
     for pattern, role in _BY_NAME:
         if pattern.search(base):
             return role

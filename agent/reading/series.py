@@ -75,6 +75,17 @@ class Track:
         self._last_bad = False
         self._turns: set[int] = set()  # offsets of points at a change between finite and not
 
+    @property
+    def stepped(self) -> bool:
+        """Whether its points name steps."""
+        self._flush()
+        return any(np.isfinite(part[:, 0]).any() for part in self._parts)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no point came."""
+        return not (self._rows or self._parts)
+
     def add(self, step: float, value: float, line: int, offset: int) -> None:
         """One point, in file order; `step` NaN when the line names none."""
         self._rows.append((step, value, line, offset))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from .files import blocks
 from .metric_names import meaning, normal
+from .protobuf import fields
 from .series import Track
 
 _RECORD_LIMIT = 1 << 20  # images and graphs are larger and are passed over
@@ -67,47 +68,13 @@ def _records(path: Path) -> Iterator[tuple[int, bytes]]:
         base, buffer = base + at, buffer[at:]
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """(field number, wire type, value) of a protobuf message."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        number, wire = key >> 3, key & 7
-        if wire == 0:
-            value, at = _varint(data, at)
-            yield number, wire, value
-        elif wire == 1:
-            yield number, wire, data[at : at + 8]
-            at += 8
-        elif wire == 2:
-            size, at = _varint(data, at)
-            yield number, wire, data[at : at + size]
-            at += size
-        elif wire == 5:
-            yield number, wire, data[at : at + 4]
-            at += 4
-        else:
-            return
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80 or shift > 63:
-            return value, at
-        shift += 7
-
-
 def _event(data: bytes) -> tuple[int, list[tuple[str, float]]]:
     step, scalars = 0, []
-    for number, wire, value in _fields(data):
+    for number, wire, value in fields(data):
         if number == 2 and isinstance(value, int):
             step = value - (1 << 64) if value >> 63 else value
         elif number == 5 and isinstance(value, bytes) and wire == 2:
-            for inner, kind, message in _fields(value):
+            for inner, kind, message in fields(value):
                 if inner == 1 and kind == 2 and isinstance(message, bytes):
                     scalars += _scalar(message)
     return step, scalars
@@ -115,7 +82,7 @@ def _event(data: bytes) -> tuple[int, list[tuple[str, float]]]:
 
 def _scalar(message: bytes) -> list[tuple[str, float]]:
     tag, found = "", None
-    for number, wire, value in _fields(message):
+    for number, wire, value in fields(message):
         if not isinstance(value, bytes):
             continue
         if number == 1:
@@ -129,7 +96,7 @@ def _scalar(message: bytes) -> list[tuple[str, float]]:
 
 def _tensor(data: bytes) -> float | None:
     dtype, content = 0, b""
-    for number, wire, value in _fields(data):
+    for number, wire, value in fields(data):
         if number == 1 and isinstance(value, int):
             dtype = value
         elif isinstance(value, bytes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from ..reading.anomalies.engines import engine_findings
 from ..reading.anomalies.experts import accuracy_findings, expert_findings
 from ..reading.anomalies.finding import Finding, Group, groups
 from ..reading.anomalies.loss import loss_findings
@@ -14,8 +15,9 @@ from ..reading.anomalies.reinforcement import reinforcement_findings
 from ..reading.anomalies.resume import Restart, restart_findings, restarts, resume_findings, resumed_elsewhere
 from ..reading.anomalies.speed import speed_findings
 from ..reading.anomalies.variants import sweep_findings, variant_findings
-from ..reading.curves import Curves, curves, line_at
+from ..reading.curves import Curves, curves
 from ..reading.plain_settings import plain_settings
+from ..reading.points import point_evidence
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
@@ -33,6 +35,7 @@ _FACTS = {
 
 @tool(
     emits=(
+        "engine.cache_full_fraction", "engine.waiting", "rl.router_skew",
         "loss.*", "eval.*", "grad_norm.*", "learning_rate.*", "loss_scale.*", "throughput.*", "step_time.*",
         "data_time.*", "memory.growth_per_step", "memory.growth_start", "memory.host_growth_per_step",
         "memory.host_growth_start", "memory.peak_bytes", "memory.steps_up", "reward.*", "kl.*", "entropy.*",
@@ -74,6 +77,7 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
         yield from accuracy_findings(group, classes)
         yield from resume_findings(group)
         yield from _counted(group)
+    yield from engine_findings(own)
     yield from variant_findings(found.series, settings)
     for file, rows in found.sweeps:
         yield from sweep_findings(file, rows)
@@ -106,16 +110,7 @@ def _evidence(ws: Workspace, f: Finding) -> Evidence:
     if f.series is None:
         assert f.file is not None and f.line is not None
         return ws.cite(f.file, f.line, f.key, f.value)
-    s = f.series
-    if "tfevents" in s.file.path.name:
-        return Evidence(
-            key=f.key, value=f.value, kind="binary", file=s.file.name, member=s.raw, offset=int(s.offsets[f.index]),
-            text=f"{s.raw} step {s.steps[f.index]:g}: {s.values[f.index]:.7g}", rank=s.rank, attempt=s.attempt,
-            variant=s.variant, step=f.step, run=s.file.run,
-        )  # fmt: skip
-    return ws.cite(
-        s.file, line_at(s, f.index), f.key, f.value, rank=s.rank, attempt=s.attempt, variant=s.variant, step=f.step
-    )
+    return point_evidence(ws, f.series, f.index, f.key, f.value)
 
 
 def _capped(evidence: Iterator[Evidence]) -> Iterator[Evidence]:

@@ -7,10 +7,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from ..reading.curves import curves, line_at
+from ..reading.curves import curves
+from ..reading.points import point_evidence
 from ..reading.series import Series
 from ..tool import failed, finding, not_applicable, tool
-from ..types import Evidence, ToolResult, Value
+from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 _LISTED = 120  # series told as evidence; the rest is counted
@@ -26,7 +27,8 @@ def read_metrics(
     """Read the curves a run logged.
 
     Use to see loss, grad_norm, learning_rate, throughput, reward and the like over steps: out of console logs of
-    any framework, CSV, JSONL, trainer_state.json and TensorBoard files. With `metric`, shows its points.
+    any framework and inference engine, CSV, JSON, trainer_state.json, TensorBoard files, W&B offline runs and
+    MLflow's local stores. With `metric`, shows its points.
     """
     found = curves(ws)
     chosen = [
@@ -73,15 +75,3 @@ def points(s: Series) -> list[str]:
 def series_evidence(ws: Workspace, s: Series) -> Evidence:
     """The evidence that a series exists: cites its last point."""
     return point_evidence(ws, s, len(s) - 1, "metrics.series", s.metric)
-
-
-def point_evidence(ws: Workspace, s: Series, index: int, key: str, value: Value) -> Evidence:
-    """Evidence at one point of a series: its line, or its record in a binary file."""
-    step = int(s.steps[index]) if s.stepped else None
-    if "tfevents" in s.file.path.name:
-        return Evidence(
-            key=key, value=value, kind="binary", file=s.file.name, member=s.raw, offset=int(s.offsets[index]),
-            text=f"{s.raw} step {s.steps[index]:g}: {s.values[index]:.7g}", rank=s.rank, attempt=s.attempt,
-            variant=s.variant, step=step, run=s.file.run,
-        )  # fmt: skip
-    return ws.cite(s.file, line_at(s, index), key, value, rank=s.rank, attempt=s.attempt, variant=s.variant, step=step)

@@ -91,14 +91,19 @@ class Group:
 
 
 def groups(series: Iterable[Series]) -> list[Group]:
-    """Curves that belong together: same file, rank and variant."""
+    """Curves that belong together: same file (or store of one run), rank and variant."""
     found: dict[tuple, Group] = defaultdict(Group)
     for s in series:
-        group = found[(s.file.name, s.rank, s.variant)].series
+        group = found[(_home(s.file.name), s.rank, s.variant)].series
         held = group.get(s.metric)
         if held is None or s.count > held.count:
             group[s.metric] = s
     return list(found.values())
+
+
+def _home(name: str) -> str:
+    """Where the curves of one run stand together: the file, or a store's folder with a file for each metric."""
+    return name.rpartition("/metrics/")[0] or name
 
 
 def plain(value: float) -> float | int:

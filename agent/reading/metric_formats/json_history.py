@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ..series import Track
 
 _LIMIT = 64 << 20  # bytes of a JSON document that is parsed
 _HISTORIES = ('"log_history"', '"history"', '"metrics"', '"logs"', '"records"', '"entries"', '"steps"')
+_LINES = re.compile(r"\{[^\n]*\}[ \t\r]*\n\s*\{")
 _DECODER = json.JSONDecoder()
 
 
@@ -26,7 +28,7 @@ def read_history(path: Path) -> list[Track]:
         data += block
         if len(data) > _LIMIT:
             return []
-    if b"[" not in data:
+    if b"[" not in data and data.count(b"{") < 2:
         return []
     text = data.decode(errors="replace")
     ends = np.flatnonzero(np.frombuffer(text.encode("utf-8", "replace"), np.uint8) == 10) if text.isascii() else None
@@ -43,6 +45,9 @@ def _lists(text: str) -> Iterator[int]:
     head = text.lstrip()
     if head.startswith("["):
         yield text.index("[")
+        return
+    if head.startswith("{") and _LINES.match(head):  # JSON lines under the name of a JSON document
+        yield text.index("{") - 1
         return
     for name in _HISTORIES:
         at = text.find(name)

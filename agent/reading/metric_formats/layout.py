@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..metric_names import Meaning
-from .text import NUMBER, Reading
+from .said import Reading
+from .text import NUMBER
 
 _DIGITS = b"0123456789"
 _POWERS = np.array([float(f"1e{i}") for i in range(301)])
@@ -68,7 +69,7 @@ class Layout:
 
 def learn(line: bytes, reading: Reading) -> Layout | None:
     """The layout of a line that was read, or None when its numbers cannot be taken by column."""
-    if not reading.values or b"\r" in line or b"\x1b" in line or reading.total is not None:
+    if not reading.values or b"\r" in line or b"\x1b" in line or not reading.learnable or reading.total is not None:
         return None
     if reading.step is not None and reading.epoch is not None:
         return None  # steps may count anew in each epoch, which only the line reader follows

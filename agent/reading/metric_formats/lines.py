@@ -15,8 +15,9 @@ from ..files import open_regular, raw_blocks
 from ..series import Track
 from .layout import Layout, learn
 from .recipes import Wordings
+from .said import Reading
 from .stems import candidates
-from .text import Reading, read_line
+from .text import read_line
 
 _PART = 64 << 20  # bytes of a file that are worth a thread of their own
 _MIN_ROWS = 24  # rows of one length worth learning a layout for

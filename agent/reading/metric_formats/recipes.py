@@ -11,8 +11,10 @@ import re
 from dataclasses import dataclass
 
 from ..metric_names import Meaning
+from .engines import is_status, status
+from .said import Reading
 from .stems import may_measure
-from .text import NUMBER, Reading, read_line
+from .text import NUMBER, read_line
 
 _DIGITS = b"0123456789"
 _KEPT = 20_000  # wordings remembered
@@ -39,6 +41,8 @@ class Wordings:
 
     def read(self, line: bytes) -> Reading | None:
         """What a line says; of a known wording without the places of its numbers."""
+        if is_status(line):  # digits amid the line tell whose it is
+            return status(line)
         wording = line.translate(None, _DIGITS)
         if wording in self._empty:
             return None
@@ -79,7 +83,7 @@ def _number(text: bytes) -> float:
 
 def _recipe(line: bytes, reading: Reading) -> _Recipe | None:
     """The expression of a line's wording; None for progress bars and coloured lines, which stay with the reader."""
-    if b"\x1b" in line or reading.total is not None or any(m.metric == "bar_step_time" for m, *_ in reading.values):
+    if b"\x1b" in line or not reading.learnable or reading.total is not None or any(m.metric == "bar_step_time" for m, *_ in reading.values):
         return None
     wanted = {start: (meant, raw) for meant, raw, _, start, _ in reading.values}
     parts: list[bytes] = []

@@ -8,11 +8,12 @@ up in the vocabulary.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ..lines import without_escapes
 from ..metric_names import Meaning, meaning, unit_factor, vocabulary
+from .engines import is_status, status
+from .said import Reading
 
 NUMBER = re.compile(
     rb"(?<![\w.@/#])[-+]?(?:\d+(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?"
@@ -33,20 +34,6 @@ _WRAPPER = re.compile(r"(?:np\.\w+|tensor|array|Tensor)\(\[?$")
 _BAR_LABEL = re.compile(r"^\s*it \[")
 _SKIP = (b"Namespace(", b"TrainingArguments(", b"Arguments(", b"Config(", b" --")
 _WORDLIKE = ("nan", "inf")
-
-
-@dataclass(slots=True)
-class Reading:
-    """What one line (or one redraw of a progress bar) says. `values`: (meaning, raw label, value, start, end)."""
-
-    step: float | None = None
-    step_span: tuple[int, int] | None = None
-    epoch_span: tuple[int, int] | None = None
-    start: int = 0  # where the prefix that names a rank ends
-    epoch: float | None = None
-    total: float | None = None
-    rank: int | None = None
-    values: list[tuple[Meaning, str, float, int, int]] = field(default_factory=list)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -82,6 +69,8 @@ def normalish(piece: str) -> bool:
 def read_line(line: bytes) -> Reading | None:
     """The metrics of one line, or None when it reports none."""
     line = without_escapes(line)
+    if is_status(line):
+        return status(line)
     if any(s in line for s in _SKIP) or _ASSIGNMENT.match(line):
         return None
     reading = Reading()

@@ -83,7 +83,9 @@ def _number(text: bytes) -> float:
 
 def _recipe(line: bytes, reading: Reading) -> _Recipe | None:
     """The expression of a line's wording; None for progress bars and coloured lines, which stay with the reader."""
-    if b"\x1b" in line or not reading.learnable or reading.total is not None or any(m.metric == "bar_step_time" for m, *_ in reading.values):
+    if b"\x1b" in line or not reading.learnable or reading.total is not None:
+        return None
+    if any(m.metric == "bar_step_time" for m, *_ in reading.values):
         return None
     wanted = {start: (meant, raw) for meant, raw, _, start, _ in reading.values}
     parts: list[bytes] = []

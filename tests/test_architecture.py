@@ -14,7 +14,8 @@ HOUSE = ("agent", "index", "evals", "tui", "knowledge")
 
 # From the ground up. A module may import what stands on its own layer or below; tools not even each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "types", "paths", "sanitize", "shell", "redact", "report", "deadline", "config", "events"),
+    ("errors", "types", "paths", "sanitize", "shell", "redact", "report", "deadline", "config", "events",
+     "probes"),
     ("playbook", "library", "knowledge", "index"),
     ("workspace", "tool", "reading"),
     ("tools",),

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from .files import Line
 
-QUERY = re.compile(r"--query-(?:gpu|remapped-rows)=(?P<fields>[\w.,]+)")
+QUERY = re.compile(r"--query-(?:gpu|remapped-rows|compute-apps)=(?P<fields>[\w.,]+)")
 KNOWN = re.compile(
     r"^(?:index|name|uuid|timestamp|pstate|driver_version|gpu_name|(?:utilization|memory|temperature|power|clocks|ecc|pcie|fabric|"
-    r"remapped_rows|retired_pages|clocks_event_reasons|clocks_throttle_reasons|enforced|mig)[\w.]*|gpu_recovery_action)$"
+    r"remapped_rows|retired_pages|pid|process_name|used_gpu_memory|gpu_uuid|gpu_bus_id|clocks_event_reasons|clocks_throttle_reasons|enforced|mig)[\w.]*|gpu_recovery_action)$"
 )
 NOT_A_NUMBER = re.compile(r"\[?(?:N/A|Not Supported|Unknown Error|ERR!)\]?", re.IGNORECASE)
 SECTION = re.compile(r"^(?P<indent>\s*)(?P<name>[A-Za-z][\w ()/.-]{1,60}?)\s*(?::\s*(?P<value>.*?))?\s*$")
@@ -76,6 +76,9 @@ def readings(lines: Iterable[Line]) -> Iterator[Reading]:
         cells = _row(text, fields)
         if cells:
             gpu += 1
+            if "pid" in fields:
+                yield _process(dict(zip(fields, cells, strict=True)), line)
+                continue
             yield from (Reading(gpu, _field(f), c, line) for f, c in zip(fields, cells, strict=False))
             continue
         if m := re.match(r"^GPU ([0-9A-Fa-f:.]{8,20})$", text):
@@ -101,6 +104,12 @@ def _row(text: str, fields: list[str]) -> list[str]:
     except csv.Error:
         return []
     return cells if len(cells) == len(fields) else []
+
+
+def _process(cells: dict[str, str], line: Line) -> Reading:
+    """A row of `--query-compute-apps`; which card it is on stands there only as its uuid."""
+    used = cells.get("used_memory", cells.get("used_gpu_memory", "?")).removesuffix("MiB").strip()
+    return Reading(-1, "process", f"{cells['pid']} {cells.get('process_name', '?')} {used} MiB", line)
 
 
 def _field(name: str) -> str:
@@ -130,7 +139,8 @@ _SECTION_FIELDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"remapped rows/.*pending$", "remapped_rows.pending"),
         (r"remapped rows/.*remapping failure occurred$", "remapped_rows.failure"),
         (r"remapped rows/.*uncorrectable error$", "remapped_rows.uncorrectable"),
-        (r"ecc errors/(?:volatile|aggregate)/.*uncorrectable(?: parity| sec-ded)?$", "ecc.errors.uncorrected.total"),
+        (r"ecc errors/volatile/.*uncorrectable(?: parity| sec-ded)?$", "ecc.errors.uncorrected.total"),
+        (r"ecc errors/aggregate/.*uncorrectable(?: parity| sec-ded)?$", "ecc.errors.uncorrected.aggregate.total"),
         (r"ecc errors/.*double bit.*total$", "ecc.errors.uncorrected.total"),
         (r"(?:event|throttle) reasons/.*hw slowdown$", "clocks_event_reasons.hw_slowdown"),
         (r"(?:event|throttle) reasons/.*hw thermal slowdown$", "clocks_event_reasons.hw_thermal_slowdown"),
@@ -138,6 +148,14 @@ _SECTION_FIELDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?:event|throttle) reasons/.*sw thermal slowdown$", "clocks_event_reasons.sw_thermal_slowdown"),
         (r"(?:event|throttle) reasons/.*sw power cap(?:ping)?$", "clocks_event_reasons.sw_power_cap"),
         (r"gpu recovery action$", "gpu_recovery_action"),
+        (r"fb memory usage/used$", "memory.used"),
+        (r"fb memory usage/total$", "memory.total"),
+        (r"persistence mode$", "persistence_mode"),
+        (r"mig mode/current$", "mig.mode.current"),
+        (r"(?:enforced|current) power limit$", "enforced.power.limit"),
+        (r"default power limit$", "power.default_limit"),
+        (r"pcie generation/current$", "pcie.link.gen.current"),
+        (r"pcie generation/max$", "pcie.link.gen.max"),
         (r"link width/current$", "pcie.link.width.current"),
         (r"link width/max$", "pcie.link.width.max"),
         (r"gpu current temp$", "temperature.gpu"),
@@ -165,7 +183,7 @@ def _section(text: str, line: Line, path: list[tuple[int, str]], gpu: int) -> It
         return
     full = "/".join([name for _, name in path] + [m["name"]])
     for pattern, field in _SECTION_FIELDS:
-        if pattern.search(full) and (path or field in {"name", "gpu_recovery_action"}):
+        if pattern.search(full) and (path or field in {"name", "gpu_recovery_action", "persistence_mode"}):
             yield Reading(gpu, field, m["value"], line)
             return
 

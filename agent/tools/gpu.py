@@ -1,4 +1,4 @@
-"""GPU health and load from captures of nvidia-smi among the run's files."""
+"""GPU health and load: of this machine by NVML or nvidia-smi, of a run by the captures among its files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from ..reading import smi
 from ..reading.anchor_lines import Hit, anchored
 from ..reading.anchor_windows import excerpt
 from ..reading.files import RunFile
-from ..tool import clean, finding, not_applicable, tool
+from ..reading.gpu_state import FAULTS, facts
+from ..reading.nvml_answer import Answer, ask_nvml, output_lines
+from ..reading.smi_xml import is_xml, xml_readings
+from ..shell import Completed
+from ..tool import clean, failed, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
-HOT = 85  # degrees Celsius: the throttle point of data-centre cards is near
+SMI_SECONDS = 15.0
 BROKEN: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (key, re.compile(pattern, re.IGNORECASE))
     for key, pattern in (
@@ -24,41 +28,58 @@ BROKEN: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("driver_missing", r"couldn't communicate with the nvidia driver"),
     )
 )
-NVLINK_DOWN = re.compile(r"^\s*Link \d+: <?inactive>?|^\s*Link \d+:.{0,20}\bdown\b", re.IGNORECASE)
-REASONS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
-FAULTS = {
-    "ecc_uncorrectable", "remap_pending", "remap_failure", "throttle", "clock_low", "nvlink_errors", "pcie_width_low",
-    "missing", "recovery_action", "driver_mismatch", "driver_missing", "fabric", "hot", "busy_no_progress",
-}  # fmt: skip
 
 
 @tool(
     emits=(
-        "gpu.name", "gpu.count", "gpu.ecc_uncorrectable", "gpu.remap_pending", "gpu.remap_failure", "gpu.throttle",
-        "gpu.clock_reason", "gpu.power_cap", "gpu.clock_low", "gpu.temperature", "gpu.hot", "gpu.recovery_action",
-        "gpu.fabric", "gpu.process", "gpu.pcie_width_low", "gpu.nvlink_errors", "gpu.health_clean", "gpu.utilization",
-        "gpu.memory_used", "gpu.busy_no_progress", "gpu.missing", "gpu.driver_mismatch", "gpu.driver_missing",
+        "gpu.name", "gpu.count", "gpu.ecc_uncorrectable", "gpu.ecc_lifetime", "gpu.remap_pending", "gpu.remap_failure",
+        "gpu.rows_remapped", "gpu.throttle", "gpu.clock_reason", "gpu.power_cap", "gpu.power_limit_low",
+        "gpu.clock_low", "gpu.temperature", "gpu.hot", "gpu.recovery_action", "gpu.fabric", "gpu.process",
+        "gpu.other_process", "gpu.ended_process", "gpu.memory_unowned", "gpu.pcie_width_low", "gpu.pcie_gen_low",
+        "gpu.nvlink_errors", "gpu.nvlink_inactive", "gpu.health_clean", "gpu.utilization", "gpu.memory_used",
+        "gpu.memory_total", "gpu.mig", "gpu.persistence_off", "gpu.busy_no_progress", "gpu.missing", "gpu.error",
+        "gpu.no_answer", "gpu.driver_mismatch", "gpu.driver_missing",
     ),
     recall=True,
+    live=True,
 )  # fmt: skip
 def gpu_status(ws: Workspace) -> ToolResult:
-    """Read recorded nvidia-smi output: errors, remapped rows, throttling, temperature, clocks, memory, processes.
+    """Health and load of GPUs: errors, remapped rows, throttling, clocks, links, memory and who holds it.
 
-    Use when hardware is suspected, when a card is missing or slow, or to see who else holds GPU memory. Says
-    also when the captured health is clean. Reads CSV queries, `nvidia-smi -q`, the plain table, NVLink counters.
+    Use when hardware is suspected, when a card is missing or slow, or to see who else holds GPU memory. Asks NVML
+    (or nvidia-smi) where the run is this machine's own; reads recorded nvidia-smi output (CSV, XML, -q, the table,
+    NVLink counters) otherwise. Says also when health is clean, and when the driver does not answer.
     """
     found = anchored(ws)
     evidence = [*_broken(ws, found.of("gpu"))]
     for file in found.files("gpu"):
         evidence += _file(ws, file)
+    why = ""
+    if ws.live:
+        answered, why = _machine(ws)
+        evidence += answered
     if not evidence:
-        return not_applicable("no capture of nvidia-smi among the run's files")
-    text = "\n".join(f"{e.file}:{e.line} {e.key} = {e.value}" for e in evidence[:80])
+        nothing = "no capture of nvidia-smi among the run's files"
+        if not ws.live:
+            return not_applicable(nothing)
+        return not_applicable(why) if why.startswith("no NVIDIA") else failed(why or nothing)
+    text = "\n".join(f"{_where(e)} {e.key} = {e.value}" for e in evidence[:80])
     faults = [e for e in evidence if e.key.split(".")[1] in FAULTS]
     if not faults:
-        return clean("the captured GPU state shows no fault", evidence, text)
+        note = f"; this machine: {why}" if why else ""
+        return clean(f"{evidence_count(evidence)} show no fault{note}", evidence, text)
     kinds = list(dict.fromkeys(e.key.split(".")[1].replace("_", " ") for e in faults))
-    return finding(", ".join(kinds), evidence, text)
+    return finding(", ".join(kinds) + (f" ({why})" if why else ""), evidence, text)
+
+
+def evidence_count(evidence: list[Evidence]) -> str:
+    """`2 GPUs`, where they were counted."""
+    counts = [e.value for e in evidence if e.key == "gpu.count" and isinstance(e.value, int)]
+    return f"{max(counts)} GPU{'s' if max(counts) > 1 else ''}" if counts else "the readings of the GPUs"
+
+
+def _where(e: Evidence) -> str:
+    return f"{e.file}:{e.line}" if e.file else "this machine"
 
 
 def _broken(ws: Workspace, hits: list[Hit]) -> Iterator[Evidence]:
@@ -73,119 +94,46 @@ def _broken(ws: Workspace, hits: list[Hit]) -> Iterator[Evidence]:
 
 def _file(ws: Workspace, file: RunFile) -> Iterator[Evidence]:
     lines = excerpt(ws, file, "gpu")
-    readings = list(smi.readings(lines))
-    shown: Counter[tuple[str, str]] = Counter()
-    for key, value, reading in _judge(readings):
-        shown[key, str(value)] += 1
-        if shown[key, str(value)] <= 2 and shown[key, ""] < 12:
-            shown[key, ""] += 1
-            yield ws.cite(file, reading.line, f"gpu.{key}", value)
-    yield from _nvlink(ws, file, lines)
-    yield from _health(ws, file, readings)
-    yield from _load(ws, file, readings, lines)
+    if is_xml(lines):
+        readings, why = xml_readings(lines)
+        if why:
+            ws.tell(file.name, why)
+        lines = []
+    else:
+        readings = list(smi.readings(lines))
+    for fact in facts(readings, lines):
+        yield ws.cite(file, fact.line, f"gpu.{fact.key}", fact.value)
 
 
-def _judge(readings: list[smi.Reading]) -> Iterator[tuple[str, str | int | float | bool, smi.Reading]]:
-    """What single readings say."""
-    width: dict[int, float] = {}
-    for r in readings:
-        n, field = r.number, r.field
-        if field == "name":
-            yield "name", r.text, r
-        elif field.startswith("ecc.errors.uncorrected") and n:
-            yield "ecc_uncorrectable", int(n), r
-        elif field in {"remapped_rows.pending", "retired_pages.pending"} and r.active:
-            yield "remap_pending", True, r
-        elif field == "remapped_rows.failure" and r.active:
-            yield "remap_failure", True, r
-        elif field.startswith("clocks_event_reasons.") and r.active:
-            reason = field.split(".")[1]
-            yield (
-                ("throttle", reason, r)
-                if reason in REASONS
-                else ("power_cap", True, r)
-                if "power_cap" in reason
-                else ("clock_reason", reason, r)
-            )
-        elif field == "temperature.gpu" and n and n >= HOT:
-            yield "hot", int(n), r
-        elif field == "gpu_recovery_action" and r.text.strip().lower() not in {"none", "n/a", "[n/a]", ""}:
-            yield "recovery_action", r.text.strip(), r
-        elif field == "fabric.status" and r.text.strip().lower() not in {"success", "n/a", "[n/a]", ""}:
-            yield "fabric", r.text.strip(), r
-        elif field == "process":
-            yield "process", r.text, r
-        elif field == "pcie.link.width.max" and n:
-            width[r.gpu] = n
-        if field == "pcie.link.width.current" and n:
-            top = width.get(r.gpu) or next(
-                (x.number for x in readings if x.field == "pcie.link.width.max" and x.gpu == r.gpu), None
-            )
-            if top and n < top:
-                yield "pcie_width_low", int(n), r
+def _machine(ws: Workspace) -> tuple[list[Evidence], str]:
+    """Evidence about this machine's cards, and why there is none or not all of it."""
+    answer = ask_nvml(ws)
+    evidence = [ws.answered(answer.done, f"gpu.{key}", value, line.text) for key, value, line in answer.trouble]
+    evidence += [ws.answered(answer.done, f"gpu.{f.key}", f.value, f.line.text) for f in facts(answer.readings, [])]
+    if answer.usable or answer.hung:  # what hangs NVML hangs nvidia-smi too
+        return evidence, answer.why
+    more, why = _by_nvidia_smi(ws, answer)
+    return evidence + more, why
 
 
-def _nvlink(ws: Workspace, file: RunFile, lines: list) -> Iterator[Evidence]:
-    shown = 0
-    for line in lines:
-        m = smi.NVLINK.search(line.text)
-        if ((m and int(m["count"]) > 0) or NVLINK_DOWN.search(line.text)) and shown < 6:
-            shown += 1
-            yield ws.cite(file, line, "gpu.nvlink_errors", f"{m['kind']} {m['count']}" if m else line.text.strip())
+def _by_nvidia_smi(ws: Workspace, answer: Answer) -> tuple[list[Evidence], str]:
+    done = ws.shell(["nvidia-smi", "-q", "-x"], SMI_SECONDS)
+    said = (done.stdout + done.stderr).strip()
+    if done.code is None and said.endswith(("not installed", "not recorded")):
+        cards = f"{answer.cards} card(s) on the PCI bus" if answer.cards else "no card on the PCI bus"
+        return [], f"no NVIDIA driver on this machine ({answer.why}; nvidia-smi: {said.rpartition(': ')[2]}; {cards})"
+    if done.code is None:
+        late = done.stderr.partition("\n")[0]
+        return [ws.answered(done, "gpu.no_answer", "nvidia-smi", late)], late
+    lines = list(output_lines(done.stdout))
+    first = said.splitlines()[0] if said else "nothing"
+    readings, why = xml_readings(lines) if is_xml(lines) else ([], f"nvidia-smi: {first}")
+    evidence = [ws.answered(done, f"gpu.{f.key}", f.value, f.line.text) for f in facts(readings, [])]
+    return evidence + list(_refused(ws, done, said)), why
 
 
-def _health(ws: Workspace, file: RunFile, readings: list[smi.Reading]) -> Iterator[Evidence]:
-    """Clean health is said only where errors were looked at and all of them are zero."""
-    looked = [r for r in readings if r.field.startswith(("ecc.errors.uncorrected", "remapped_rows"))]
-    names = [r for r in readings if r.field == "name"]
-    if names:
-        yield ws.cite(file, names[0].line, "gpu.count", len({r.gpu for r in names}))
-    bad = any(r.number or r.active for r in looked)
-    if looked and not bad and any(r.number == 0 or r.text.strip().lower() == "no" for r in looked):
-        yield ws.cite(file, looked[0].line, "gpu.health_clean", True)
-
-
-def _load(ws: Workspace, file: RunFile, readings: list[smi.Reading], lines: list) -> Iterator[Evidence]:
-    """Utilization, memory and power over the capture; full utilization at low, flat power makes no progress."""
-    by_field: dict[str, list[smi.Reading]] = {}
-    for r in readings:
-        if r.number is not None:
-            by_field.setdefault(r.field, []).append(r)
-    use = by_field.get("utilization.gpu", [])
-    if use:
-        mean = sum(r.number or 0 for r in use) / len(use)
-        yield ws.cite(file, use[0].line, "gpu.utilization", round(mean, 1))
-    if memory := by_field.get("memory.used"):
-        most = max(memory, key=lambda r: r.number or 0)
-        yield ws.cite(file, most.line, "gpu.memory_used", int((most.number or 0) * (1 << 20)))
-    if hot := by_field.get("temperature.gpu"):
-        top = max(hot, key=lambda r: r.number or 0)
-        yield ws.cite(file, top.line, "gpu.temperature", int(top.number or 0))
-    yield from _clocks(ws, file, by_field)
-    power = by_field.get("power.draw", [])
-    if len(use) >= 2 and len(power) >= 2 and all((r.number or 0) >= 98 for r in use):
-        yield from _flat(ws, file, [(r.line, r.number or 0) for r in power])
-    polled = smi.polls(lines) if not use else []
-    if polled:
-        yield ws.cite(file, polled[0][0], "gpu.utilization", float(max(polled[0][1])))
-    if len(polled) >= 2 and all(min(p) >= 98 for _, p, _, _ in polled):
-        yield from _flat(ws, file, [(line, w) for line, _, watts, _ in polled for w in watts])
-
-
-def _clocks(ws: Workspace, file: RunFile, by_field: dict[str, list[smi.Reading]]) -> Iterator[Evidence]:
-    top = {r.gpu: r.number for r in by_field.get("clocks.max.sm", [])}
-    busy = {r.gpu: r.number or 0 for r in by_field.get("utilization.gpu", [])}
-    for r in by_field.get("clocks.current.sm", []) + by_field.get("clocks.sm", []):
-        limit = top.get(r.gpu)
-        if limit and r.number and r.number < 0.6 * limit and busy.get(r.gpu, 100) >= 50:
-            yield ws.cite(file, r.line, "gpu.clock_low", int(r.number))
-
-
-def _flat(ws: Workspace, file: RunFile, power: list) -> Iterator[Evidence]:
-    """Spinning kernels draw nearly the same power everywhere; real steps swing."""
-    watts = [w for _, w in power]
-    if min(watts) > 0 and max(watts) / min(watts) <= 1.35:
-        for line in list(dict.fromkeys(line for line, _ in power))[:3]:
-            yield ws.cite(
-                file, line, "gpu.busy_no_progress", f"{min(watts):.0f} to {max(watts):.0f} W at full utilization"
-            )
+def _refused(ws: Workspace, done: Completed, said: str) -> Iterator[Evidence]:
+    """What nvidia-smi says instead of an answer."""
+    for key, pattern in BROKEN:
+        if m := pattern.search(said):
+            yield ws.answered(done, f"gpu.{key}", m[0][:160], m[0])

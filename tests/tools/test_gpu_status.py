@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traindoctor.agent.reading import smi
 from traindoctor.agent.reading.files import Line
+from traindoctor.agent.reading.smi_xml import xml_readings
 from traindoctor.agent.tools.gpu import gpu_status
+from traindoctor.agent.workspace import Workspace
 
 from tests.tools.captured import look
 
@@ -129,6 +131,57 @@ def test_full_use_at_flat_power(tmp_path: Path) -> None:
 def test_a_training_log_is_no_capture(tmp_path: Path) -> None:
     seen = look(gpu_status, tmp_path, train_log="step 1 loss 2 gpu 95% 300 W\nname, value\n")
     assert seen.result.outcome == "not_applicable"
+
+
+XML = (Path(__file__).parent / "machine" / "smi.xml").read_text()
+
+
+@pytest.mark.parametrize("name", ["nvidia_smi_xml", "gpus_xml", "out_txt"])
+def test_xml(name: str, tmp_path: Path) -> None:
+    seen = look(gpu_status, tmp_path, **{name: "$ nvidia-smi -q -x\n" + XML if name == "out_txt" else XML})
+    assert seen.one("gpu.count") == 2 and seen.values("gpu.ecc_uncorrectable") == [4] and seen.one("gpu.ecc_lifetime") == 11
+    assert set(seen.values("gpu.throttle")) == {"hw_slowdown", "hw_thermal_slowdown"}
+    assert seen.one("gpu.recovery_action") == "Drain and Reset" and seen.one("gpu.pcie_width_low") == 8
+    assert seen.one("gpu.memory_used") == 61004 << 20 and seen.one("gpu.process") == "52411 python3 & co 60400 MiB"
+    assert seen.lines("gpu.process") == ["\t\t\t\t<pid>52411</pid>"] and "4<" in seen.lines("gpu.ecc_uncorrectable")[0]
+    assert not seen.values("gpu.health_clean") and not seen.values("gpu.memory_unowned")
+
+
+def test_a_cut_xml_is_told(tmp_path: Path) -> None:
+    (tmp_path / "smi.xml").write_text(XML[: XML.index("<remapped_row_unc>1")])
+    ws = Workspace([tmp_path])
+    assert {e.key for e in gpu_status(ws).evidence} >= {"gpu.name", "gpu.ecc_uncorrectable"}
+    assert any("broken XML" in why for _, why in ws.skipped)
+
+
+def test_entities_are_refused(tmp_path: Path) -> None:
+    bomb = '<!DOCTYPE nvidia_smi_log [<!ENTITY a "ha">' + "".join(
+        f'<!ENTITY {chr(98 + i)} "{("&" + chr(97 + i) + ";") * 10}">' for i in range(12)
+    )
+    (tmp_path / "smi.xml").write_text(f"<?xml version='1.0'?>\n{bomb}]>\n<nvidia_smi_log><gpu>&m;</gpu></nvidia_smi_log>\n")
+    ws = Workspace([tmp_path])
+    assert gpu_status(ws).outcome == "not_applicable"
+    assert any("entities" in why for _, why in ws.skipped)
+
+
+def test_compute_apps(tmp_path: Path) -> None:
+    text = (
+        "$ nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv,noheader\n"
+        "4711, /usr/bin/python3, 30512 MiB\n4712, /opt/vllm/bin/python, 40960 MiB\n$\n"
+        "pid, process_name, used_gpu_memory [MiB]\n99, jupyter, 812 MiB\n"
+    )
+    seen = look(gpu_status, tmp_path, apps_txt=text)
+    assert seen.values("gpu.process") == [
+        "4711 /usr/bin/python3 30512 MiB", "4712 /opt/vllm/bin/python 40960 MiB", "99 jupyter 812 MiB",
+    ]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, len(XML)), st.binary(max_size=12))
+def test_damaged_xml(at: int, junk: bytes) -> None:
+    data = XML.encode()
+    data = data[:at] + junk + data[at + len(junk) :]
+    xml_readings([Line(i + 1, 0, d) for i, d in enumerate(data.split(b"\n"))])
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,0 +1,255 @@
+"""Ask NVML about every GPU: `python -m traindoctor.agent.probes.nvml [PID ...]` prints one fact a line.
+
+Fields are named and given in the units of `nvidia-smi --query-gpu` (MiB, W, MHz, degrees Celsius). Before each
+question a line says what is being asked, so that a call that never returns can be named. The PIDs are the job's own:
+a process on a GPU that neither is one of them nor descends from one is marked as foreign.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+REASONS = {
+    0x1: "gpu_idle", 0x2: "applications_clocks_setting", 0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown", 0x40: "hw_thermal_slowdown", 0x80: "hw_power_brake_slowdown",
+}  # fmt: skip
+RECOVERY = ("None", "GPU Reset", "Node Reboot", "Drain P2P", "Drain and Reset", "Recover IMEX", "Bus Reset",
+            "System Reboot")  # fmt: skip
+RECOVERY_FIELD = 230
+FABRIC = {0: "Not Supported", 1: "Not Started", 2: "In Progress", 3: "Completed"}
+UNKNOWN = {2, 3, 6, 13}  # invalid argument, not supported, not found, function not found: no answer, nothing bad
+LOST = {15, 16}  # GPU is lost, reset required: further questions would only hang or fail
+MIB = 1 << 20
+LINKS = 18
+PCI = Path("/sys/bus/pci/devices")
+PROC = Path("/proc")
+
+Facts = Iterator[tuple[str, Any]]
+
+
+def say(**what: Any) -> None:
+    """One line, at once."""
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def text(value: Any) -> str:
+    """NVML's strings are bytes in some versions of its Python side."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def number(error: Exception) -> int:
+    """NVML's own number of an error."""
+    return int(getattr(error, "value", -1))
+
+
+def cards_on_the_bus() -> int:
+    """NVIDIA display and 3D controllers that the kernel sees on PCI."""
+    found = 0
+    for device in PCI.iterdir() if PCI.is_dir() else ():
+        try:
+            vendor, kind = (device / "vendor").read_text(), (device / "class").read_text()
+        except OSError:
+            continue
+        found += vendor.strip() == "0x10de" and kind.startswith("0x03")
+    return found
+
+
+def memory(n: Any, h: Any) -> Facts:
+    """Bytes as MiB; the newer call also knows what the driver keeps for itself."""
+    try:
+        info = n.nvmlDeviceGetMemoryInfo(h, version=n.nvmlMemory_v2)
+        yield "memory.reserved", info.reserved // MIB
+    except (n.NVMLError, AttributeError, TypeError):
+        info = n.nvmlDeviceGetMemoryInfo(h)
+    yield "memory.total", info.total // MIB
+    yield "memory.used", info.used // MIB
+    yield "memory.free", info.free // MIB
+
+
+def load(n: Any, h: Any) -> Facts:
+    """Use over the driver's last sample."""
+    yield "utilization.gpu", n.nvmlDeviceGetUtilizationRates(h).gpu
+
+
+def temperature(n: Any, h: Any) -> Facts:
+    """Of the chip."""
+    yield "temperature.gpu", n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU)
+
+
+def power(n: Any, h: Any) -> Facts:
+    """Watts drawn, allowed, and allowed by default."""
+    yield "power.draw", n.nvmlDeviceGetPowerUsage(h) / 1000
+    yield "enforced.power.limit", n.nvmlDeviceGetEnforcedPowerLimit(h) / 1000
+    yield "power.default_limit", n.nvmlDeviceGetPowerManagementDefaultLimit(h) / 1000
+
+
+def clocks(n: Any, h: Any) -> Facts:
+    """Of the multiprocessors, and why they are not higher."""
+    yield "clocks.current.sm", n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM)
+    yield "clocks.max.sm", n.nvmlDeviceGetMaxClockInfo(h, n.NVML_CLOCK_SM)
+    bits = n.nvmlDeviceGetCurrentClocksThrottleReasons(h)
+    for bit, name in REASONS.items():
+        yield f"clocks_event_reasons.{name}", "Active" if bits & bit else "Not Active"
+
+
+def ecc(n: Any, h: Any) -> Facts:
+    """Errors since the driver was loaded (volatile) and ever (aggregate)."""
+    yield "ecc.mode.current", "Enabled" if n.nvmlDeviceGetEccMode(h)[0] else "Disabled"
+    for kind, error in (("uncorrected", 1), ("corrected", 0)):
+        for since, counter in (("volatile", 0), ("aggregate", 1)):
+            yield f"ecc.errors.{kind}.{since}.total", n.nvmlDeviceGetTotalEccErrors(h, error, counter)
+
+
+def rows(n: Any, h: Any) -> Facts:
+    """Memory rows that were replaced by spare ones."""
+    corrected, uncorrected, pending, failure = n.nvmlDeviceGetRemappedRows(h)
+    yield "remapped_rows.correctable", corrected
+    yield "remapped_rows.uncorrectable", uncorrected
+    yield "remapped_rows.pending", "Yes" if pending else "No"
+    yield "remapped_rows.failure", "Yes" if failure else "No"
+
+
+def pages(n: Any, h: Any) -> Facts:
+    """Older cards retire pages instead."""
+    yield "retired_pages.pending", "Yes" if n.nvmlDeviceGetRetiredPagesPendingStatus(h) else "No"
+
+
+def pcie(n: Any, h: Any) -> Facts:
+    """Width in lanes, generation, and how often a packet was sent again."""
+    yield "pcie.link.width.max", n.nvmlDeviceGetMaxPcieLinkWidth(h)
+    yield "pcie.link.width.current", n.nvmlDeviceGetCurrPcieLinkWidth(h)
+    yield "pcie.link.gen.max", n.nvmlDeviceGetMaxPcieLinkGeneration(h)
+    yield "pcie.link.gen.current", n.nvmlDeviceGetCurrPcieLinkGeneration(h)
+    yield "pcie.replays", n.nvmlDeviceGetPcieReplayCounter(h)
+
+
+def nvlink(n: Any, h: Any) -> Facts:
+    """State and error counters of every link the card has."""
+    names = ((0, "Replay"), (1, "Recovery"), (2, "CRC"))
+    for link in range(LINKS):
+        active = n.nvmlDeviceGetNvLinkState(h, link)
+        yield f"nvlink.{link}.state", "Active" if active else "Inactive"
+        for counter, name in names if active else ():
+            try:
+                count = n.nvmlDeviceGetNvLinkErrorCounter(h, link, counter)
+            except n.NVMLError:
+                continue
+            yield f"nvlink.{link}.{name}", count
+
+
+def modes(n: Any, h: Any) -> Facts:
+    """Partitioning; whether the driver stays loaded."""
+    yield "persistence_mode", "Enabled" if n.nvmlDeviceGetPersistenceMode(h) else "Disabled"
+    yield "mig.mode.current", "Enabled" if n.nvmlDeviceGetMigMode(h)[0] else "Disabled"
+
+
+def recovery(n: Any, h: Any) -> Facts:
+    """What the driver wants done with the card (driver 560 and newer)."""
+    value = n.nvmlDeviceGetFieldValues(h, [RECOVERY_FIELD])[0]
+    if value.nvmlReturn == 0 and value.value.uiVal < len(RECOVERY):
+        yield "gpu_recovery_action", RECOVERY[value.value.uiVal]
+
+
+def fabric(n: Any, h: Any) -> Facts:
+    """Registration with the fabric manager, on machines with NVLink switches."""
+    info = n.c_nvmlGpuFabricInfo_t()
+    n.nvmlDeviceGetGpuFabricInfo(h, n.byref(info))
+    if info.state:
+        yield "fabric.state", FABRIC.get(info.state, info.state)
+        yield "fabric.status", "Success" if not info.status else f"error {info.status}"
+
+
+QUESTIONS: tuple[Callable[[Any, Any], Facts], ...] = (
+    memory, load, temperature, power, clocks, ecc, rows, pages, pcie, nvlink, modes, recovery, fabric,
+)  # fmt: skip
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """The process and those it descends from."""
+    while pid > 1:
+        yield pid
+        try:
+            pid = int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return
+
+
+def processes(n: Any, h: Any, gpu: int, own: set[int], whole: bool) -> None:
+    """Who holds memory. `whole`: all processes of the machine are in sight, so that a missing one has ended."""
+    for found in n.nvmlDeviceGetComputeRunningProcesses(h):
+        folder = PROC / str(found.pid)
+        try:
+            name = (folder / "comm").read_text().strip()
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            name, state = "?", "gone" if whole and not folder.exists() else "?"
+        used = (found.usedGpuMemory or 0) // MIB
+        foreign = bool(own) and not own & set(ancestors(found.pid))
+        what = f"{found.pid} {name} {used} MiB"
+        say(gpu=gpu, field="process", value=what)
+        if state in {"gone", "Z"}:
+            say(gpu=gpu, field="process.ended", value=what)
+        elif foreign:
+            say(gpu=gpu, field="process.foreign", value=what)
+
+
+def card(n: Any, gpu: int, own: set[int], whole: bool) -> None:
+    """All questions to one card; a lost one is asked no further."""
+    say(gpu=gpu, asking="handle")
+    h = n.nvmlDeviceGetHandleByIndex(gpu)
+    say(gpu=gpu, field="name", value=text(n.nvmlDeviceGetName(h)))
+    say(gpu=gpu, field="pci.bus_id", value=text(n.nvmlDeviceGetPciInfo(h).busId))
+    for question in QUESTIONS:
+        say(gpu=gpu, asking=question.__name__)
+        try:
+            for field, value in question(n, h):
+                say(gpu=gpu, field=field, value=value)
+        except n.NVMLError as e:
+            if number(e) in LOST:
+                raise
+            if number(e) not in UNKNOWN:
+                say(gpu=gpu, field="error", value=str(e), code=number(e), asked=question.__name__)
+        except AttributeError:
+            continue  # this version of the library does not know the question
+    say(gpu=gpu, asking="processes")
+    processes(n, h, gpu, own, whole)
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0 where NVML answered, 1 where it refused (the last line says why), 3 where it is not installed."""
+    say(field="pci_cards", value=cards_on_the_bus())
+    version = PROC / "driver" / "nvidia" / "version"
+    if version.is_file():
+        say(field="kernel_module", value=version.read_text().splitlines()[0])
+    try:
+        import pynvml as n
+    except ImportError:
+        say(field="no_binding", value="the Python side of NVML is not installed")
+        return 3
+    say(asking="init")
+    try:
+        n.nvmlInit()
+        say(field="driver_version", value=text(n.nvmlSystemGetDriverVersion()))
+        count = n.nvmlDeviceGetCount()
+    except n.NVMLError as e:
+        say(field="init_error", value=str(e), code=number(e))
+        return 1
+    say(field="count", value=count)
+    own = {int(a) for a in arguments if a.isdigit()}
+    kernel = PROC / "2" / "comm"  # kthreadd: only the outermost process namespace shows it
+    whole = kernel.is_file() and kernel.read_text().strip() == "kthreadd"
+    for gpu in range(count):
+        try:
+            card(n, gpu, own, whole)
+        except n.NVMLError as e:
+            say(gpu=gpu, field="error", value=str(e), code=number(e))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,17 +1,18 @@
-"""Recorded stacks: py-spy, faulthandler, gdb, lldb, signal handlers with a backtrace, py-spy's JSON.
+"""Stacks as tools print them: py-spy (text and JSON), faulthandler, gdb, lldb, pystack, probing, signal handlers.
 
 Every dump becomes threads of frames, innermost first, each with the line it stands on. Frames of C++
-exceptions that PyTorch prints under an error (`frame #0: c10::Error...`) are no dump and are left out.
+exceptions that PyTorch prints under an error (`frame #0: c10::Error...`, `#4 c10::... from Logging.cpp:0`) are no
+dump and are left out.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from .capture_tables import patterns
+from .anchor_lines import rank_of
 from .files import Line
 
 PY_SPY = re.compile(
@@ -33,7 +34,7 @@ SIGNAL = re.compile(
 UNKNOWN_FILE = re.compile(r'^\s*File "<unknown>", line 0, in (?P<function>.{1,300})$')
 HEADER = re.compile(
     r"^(?:Thread 0x|Current thread 0x|Thread \d+ |Process \d+:|\* thread #\d|  thread #\d|Thread \d+ \()|"
-    r"most recent call first|Segfault encountered|"
+    r"most recent call first|Traceback for thread \d+|Segfault encountered|"
     r"\$ ?(?:sudo )?(?:py-spy|gdb|lldb|pystack|cat /proc/\d+/stack)|^\((?:gdb|lldb)\)"
 )
 COMMAND = re.compile(r"\$ ?(?:sudo )?(?:py-spy|gdb|lldb|pystack)|py-spy dump|\((?:gdb|lldb)\) (?:bt|thread|where)")
@@ -41,7 +42,22 @@ RANK = re.compile(r"\brank[ _=:]?(\d{1,6})\b", re.IGNORECASE)
 CHILDREN = re.compile(r"(\d+) (?:child|worker|sub)[- ]?(?:processes|procs|workers)?.{0,40}"
                       r"(?:all the same|identical|same stack)|"
                       r"(?:all|each of the) (?:\d+ )?workers", re.IGNORECASE)  # fmt: skip
-TORCH_EXCEPTION = re.compile(r"^\s*frame #\d+: .{1,400}\(0x[0-9a-f]+ in ")
+TORCH_EXCEPTION = re.compile(
+    r"^\s*frame #\d+: .{1,400}\(0x[0-9a-f]+ in |^\s*#\d+ \S.{0,2000} from (?:\?\?|\S+\.(?:cpp|cc|cxx|cu|h|hpp)):\d+$"
+)
+PREFIX = re.compile(r"^(?:\[(?:rank|default|Rank )\d{1,6}\]: ?|\d{1,5}: )")
+PROCESS = re.compile(r"^Process (?P<pid>\d{1,9}): ")
+PARENT = re.compile(r"^Parent Process (?P<pid>\d{1,9}): ")
+THREAD = re.compile(r'^Thread (?:0x)?[0-9a-fA-F]+ \((?P<state>[^)]{1,40})\)(?:: "(?P<name>[^"]{0,200})")?')
+GDB_PYTHON = re.compile(
+    r"^\s*#\d+ Frame 0x[0-9a-f]+, for file (?P<file>[^,]{1,400}), line (?P<line>\d{1,7}), in (?P<function>\S{1,200})"
+)
+PYSTACK_HEAD = re.compile(r"^Traceback for thread (?P<pid>\d+) .*most recent call last")
+PYSTACK = re.compile(
+    r'^\s*\((?P<kind>Python|C)\) File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,7}), in (?P<function>.{1,200})$'
+)
+PROBING = re.compile(r"^\[Python\] file: (?P<file>\S.{0,400}?):(?P<line>\d{1,7}) func: (?P<function>\S.{0,200})$")
+PROBING_NATIVE = re.compile(r"^\[C/C\+\+\] 0x[0-9a-f]+, file: (?P<file>[^\n]{0,400}):(?P<line>\d{1,7})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +69,7 @@ class StackFrame:
     number: int
     native: bool
     line: Line
+    indent: int = -1  # of a format that prints the source line under its frames
 
     @property
     def text(self) -> str:
@@ -62,46 +79,89 @@ class StackFrame:
 
 @dataclass(slots=True)
 class Stack:
-    """A thread's frames, innermost first, under its header line."""
+    """A thread's frames, innermost first, under its header line; what the dump says of its process and state."""
 
     header: Line | None = None
     frames: list[StackFrame] = field(default_factory=list)
     rank: int | None = None
     copies: int = 1  # the dump says that so many processes stand alike
+    pid: int | None = None
+    parent: int | None = None
+    thread: str = ""
+    state: str = ""
 
 
-def stacks(lines: Iterable[Line], limit: int = 400) -> list[Stack]:
+@dataclass(slots=True)
+class _Heading:
+    """What the headings above a stack have said so far."""
+
+    line: Line | None = None
+    rank: int | None = None
+    copies: int = 1
+    pid: int | None = None
+    parent: int | None = None
+    thread: str = ""
+    state: str = ""
+    reversed: bool = False
+
+    def take(self, text: str, line: Line) -> bool:
+        """Read a heading; False where the line is none."""
+        if m := PARENT.match(text):
+            self.parent = int(m["pid"])
+        elif HEADER.search(text) and not TORCH_EXCEPTION.match(text):
+            self.line, self.thread, self.state, self.reversed = line, "", "", False
+            if COMMAND.search(text):
+                m, children = RANK.search(text), CHILDREN.search(text)
+                self.rank = int(m[1]) if m else None
+                self.copies = int(children[1] or 2) if children else 1
+                self.pid = self.parent = None
+            if m := PROCESS.match(text):
+                self.pid, self.parent = int(m["pid"]), None
+            if m := THREAD.match(text):
+                self.thread, self.state = m["name"] or "", m["state"]
+            if m := PYSTACK_HEAD.match(text):
+                self.reversed = True
+        else:
+            return False
+        return True
+
+    def stack(self) -> Stack:
+        return Stack(self.line, [], self.rank, self.copies, self.pid, self.parent, self.thread, self.state)
+
+
+def stacks(lines: Iterable[Line], limit: int = 4000) -> list[Stack]:
     """All stacks of a text dump, at most `limit`; consecutive frame lines form one."""
     found: list[Stack] = []
-    header: Line | None = None
-    rank, copies = None, 1
+    heading = _Heading()
     current: Stack | None = None
     for line in lines:
-        text = line.text.rstrip()
-        frame = _frame(text, line, current, header is not None)
+        prefix = PREFIX.match(line.text)
+        text = line.text[prefix.end() if prefix else 0 :].rstrip()
+        frame = _frame(text, line, current, heading.line is not None)
         if frame is None:
-            if HEADER.search(text) and not TORCH_EXCEPTION.match(text):
-                header = line
-                rank, copies = _of_header(text, rank, copies)
-                current = None
-            elif text.strip() and current is not None:
+            if heading.take(text, line) or (text.strip() and current is not None and not _beside(text, current)):
                 current = None
             continue
         if current is None or (_depth(text) == 0 and current.frames):
             if len(found) >= limit:
                 break
-            current = Stack(header, rank=rank, copies=copies)
+            current = heading.stack()
+            if prefix and current.rank is None:
+                current.rank = rank_of(line.data)
             found.append(current)
-        current.frames.append(frame)
+        if heading.reversed:
+            current.frames.insert(0, frame)
+        else:
+            current.frames.append(frame)
     return [s for s in found if len(s.frames) >= 2 or s.header]
 
 
-def _of_header(text: str, rank: int | None, copies: int) -> tuple[int | None, int]:
-    if COMMAND.search(text):
-        m = RANK.search(text)
-        children = CHILDREN.search(text)
-        return (int(m[1]) if m else None), (int(children[1] or 2) if children else 1)
-    return rank, copies
+def _beside(text: str, current: Stack) -> bool:
+    """Lines that stand between the frames of a stack: a source line, probing's native names and blank locals."""
+    if text.startswith("\t") or text.strip() == "locals:":
+        return True
+    last = current.frames[-1]
+    return not last.native and last.indent >= 0 and len(text) - len(text.lstrip()) > last.indent
 
 
 def _depth(text: str) -> int | None:
@@ -119,71 +179,77 @@ def _frame(text: str, line: Line, current: Stack | None, headed: bool) -> StackF
         return StackFrame(m["function"], m["file"], int(m["line"]), native, line)
     if m := LLDB.match(text):
         return StackFrame(m["function"].strip(), m["library"], 0, True, line)
+    if m := GDB_PYTHON.match(text) or PROBING.match(text):
+        return StackFrame(m["function"].strip(), m["file"], int(m["line"]), False, line)
     if m := GDB.match(text):
         return StackFrame(m["function"].strip(), (m["library"] or "").rpartition("/")[2], 0, True, line)
+    if m := PYSTACK.match(text):
+        return StackFrame(
+            m["function"].strip(), m["file"], int(m["line"]), m["kind"] == "C", line, len(text) - len(text.lstrip())
+        )
     if (headed or current) and (m := FAULTHANDLER.match(text)):
-        return StackFrame(m["function"].strip(), m["file"], int(m["line"]), False, line)
+        return StackFrame(m["function"].strip(), m["file"], int(m["line"]), False, line, len(text) - len(text.lstrip()))
     if (headed or current) and (m := SIGNAL.match(text)) and m["function"]:
         return StackFrame(m["function"].strip(), (m["library"] or "").strip("?:0"), 0, True, line)
     return None
 
 
 def json_stacks(text: str) -> list[Stack]:
-    """`py-spy dump --json`: a list of threads; empty when it is another JSON. Frames stand on line 1."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return []
-    if not isinstance(data, list):
-        return []
-    line = Line(1, 0, text[:4096].split("\n", 1)[0].encode())
+    """`py-spy dump --json`: lists of threads, one a process; empty when it is another JSON.
+
+    Frames stand on the lines of their names, or on line 1 where those cannot be told.
+    """
+    threads = list(_threads(text))
+    count = sum(len(t["frames"]) for t in threads)
+    names = list(_named_lines(text))
+    first = Line(1, 0, text[:4096].split("\n", 1)[0].encode())
+    lines = iter(names if len(names) == count else [first] * count)
     found = []
-    for thread in data[:400]:
-        if not isinstance(thread, dict) or not isinstance(thread.get("frames"), list):
-            return []
-        frames = [
-            StackFrame(
-                str(f.get("name")),
-                str(f.get("filename")),
-                int(f.get("line") or 0),
-                not str(f.get("filename")).endswith(".py"),
-                line,
+    for thread in threads:
+        frames = [_json_frame(f, line) for f, line in zip(thread["frames"], lines, strict=False)]
+        process = thread.get("process_info") if isinstance(thread.get("process_info"), dict) else {}
+        found.append(
+            Stack(
+                frames[0].line if frames else first, frames[:200], None, 1, _int(thread.get("pid")),
+                _int((process or {}).get("parent_pid")), str(thread.get("thread_name") or ""),
+                "active" if thread.get("active") else "idle",
             )
-            for f in thread["frames"][:200]
-            if isinstance(f, dict)
-        ]
-        found.append(Stack(line, frames))
+        )  # fmt: skip
     return found
 
 
-WORKER = re.compile(r"_worker_loop|utils/data/_utils|worker\.py.{0,12}fetch|_utils/fetch", re.IGNORECASE)
-STDLIB = re.compile(
-    r"^(?:selectors|threading|queue|socket|ssl|subprocess|asyncio|concurrent|multiprocessing|multiprocess|popen_\w+|connection|"
-    r"contextlib|functools|runpy|importlib|weakref|_?bootstrap)\b|/lib/python3\.\d+/(?!site-packages|dist-packages)|<frozen"
-)
-IDLE = re.compile(
-    r"\b(?:_worker|worker_main|_bootstrap_inner|_recv_msg|_pin_memory_loop|tqdm/_monitor|_run_internal|selectors)\b"
-)
+def _int(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
-def where(stack: Stack) -> tuple[str, StackFrame] | None:
-    """What the thread is in, and the frame that tells it."""
-    for frame in stack.frames:
-        for name, pattern in patterns("stacks"):
-            if pattern.search(frame.text):
-                return name, frame
-    return None
+def _threads(text: str, limit: int = 4000) -> Iterator[dict]:
+    decoder, at = json.JSONDecoder(), 0
+    while at < len(text) and limit > 0:
+        try:
+            data, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return
+        for thread in data[:limit] if isinstance(data, list) else ():
+            frames = thread.get("frames") if isinstance(thread, dict) else None
+            if not isinstance(frames, list) or not all(isinstance(f, dict) for f in frames):
+                return
+            limit -= 1
+            yield thread
+        while at < len(text) and text[at] in " \r\n\t":
+            at += 1
 
 
-def library_of(frame: StackFrame) -> str | None:
-    """The package or shared library a frame belongs to; None for the standard library and user code."""
-    if m := re.search(r"(?:site|dist)-packages/([A-Za-z0-9_]+)", frame.place):
-        return m[1]
-    if m := re.search(r"(?:^|/)(lib[A-Za-z0-9_+-]+?)(?:[.-]\d[\w.]*)?\.(?:so|dylib)", frame.place):
-        return m[1]
-    if re.search(r"\.dylib|\.so\b", frame.place):
-        return frame.place.split(".")[0]
-    if STDLIB.search(frame.place) or frame.native:
-        return None
-    head = frame.place.split("/")[0] if "/" in frame.place and not frame.place.startswith("/") else ""
-    return head if re.fullmatch(r"[A-Za-z_]\w{1,40}", head) else None
+def _json_frame(f: dict, line: Line) -> StackFrame:
+    number = f.get("line") if isinstance(f.get("line"), int) else 0
+    place = str(f.get("filename"))
+    return StackFrame(str(f.get("name")), place, number or 0, not place.endswith((".py", ".pyx", ">")), line)
+
+
+def _named_lines(text: str) -> Iterator[Line]:
+    """The lines that hold a frame's name, one each in a dump that was not squeezed together."""
+    offset = 0
+    for number, row in enumerate(text.split("\n"), 1):
+        data = row.encode()
+        if row.lstrip().startswith('"name": '):
+            yield Line(number, offset, data)
+        offset += len(data) + 1

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traindoctor.agent.reading import stack_dumps as sd
 from traindoctor.agent.reading.files import Line
+from traindoctor.agent.reading.stack_places import where
 from traindoctor.agent.tools.stacks import stacks
 
 from tests.tools.captured import look
@@ -111,5 +112,5 @@ def test_any_mixture_of_lines(texts: list[str]) -> None:
     lines = [Line(i + 1, 0, t.encode()) for i, t in enumerate(texts)]
     for stack in sd.stacks(lines):
         assert all(f.line in lines for f in stack.frames)
-        sd.where(stack)
+        where(stack)
     sd.json_stacks("\n".join(texts))

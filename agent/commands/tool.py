@@ -13,6 +13,7 @@ from . import options
 if TYPE_CHECKING:
     from ..tool import Tool
     from ..types import ToolResult
+    from ..workspace import Workspace
 
 
 class _Tools(TyperGroup):
@@ -58,8 +59,13 @@ def _command(tool: Tool) -> Any:
 
 def _body(tool: Tool) -> Any:
     def run(**given: Any) -> None:
+        from ..config import settle
+        from .material import workspace
+
+        settle()
         paths, as_json, pids = given.pop("paths"), given.pop("as_json"), given.pop("pid", None)
-        _run(tool, paths, as_json, pids, {k: v for k, v in given.items() if v is not None})
+        ws = workspace(paths, given.pop("good", None), live=tool.live, pids=pids)
+        _run(tool, ws, as_json, {k: v for k, v in given.items() if v is not None})
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     paths = Annotated[
@@ -69,6 +75,7 @@ def _body(tool: Tool) -> Any:
     parameters = [
         inspect.Parameter("paths", keyword, default=None, annotation=paths),
         *(_parameter(name, field) for name, field in tool.arguments.model_fields.items()),
+        inspect.Parameter("good", keyword, default=None, annotation=options.Good),
         *([inspect.Parameter("pid", keyword, default=None, annotation=options.Pid)] if tool.live else []),
         inspect.Parameter("as_json", keyword, default=False, annotation=options.Json),
     ]
@@ -86,17 +93,11 @@ def _parameter(name: str, field: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _run(
-    tool: Tool, paths: list[str] | None, as_json: bool, pids: list[int] | None, arguments: dict[str, Any]
-) -> None:
-    from ..config import settle
+def _run(tool: Tool, ws: Workspace, as_json: bool, arguments: dict[str, Any]) -> None:
     from ..errors import ParseError, ToolError
     from ..types import ToolResult
-    from .material import workspace
     from .streams import print_json
 
-    settle()
-    ws = workspace(paths, live=tool.live, pids=pids)
     try:
         result = tool(ws, **arguments)
     except (ToolError, ParseError) as e:

@@ -36,6 +36,17 @@ def found(tmp_path: Path, source: str, **more: str) -> dict[str, list[int]]:
 
 DDP = "import torch.distributed as dist\ndist.init_process_group()\n"
 HAZARDS = [
+    (
+        "prepared_twice",
+        "model, optimizer = accelerator.prepare(model, optimizer)\nscheduler = accelerator.prepare(scheduler)\n"
+        "optimizer, scheduler = accelerator.prepare(optimizer, scheduler)\n",
+        "if args.deepspeed:\n    model, scheduler = accelerator.prepare(model, scheduler)\nelse:\n    model = accelerator.prepare(model)\n",
+    ),
+    (
+        "prepared_twice",
+        "model = accelerator.prepare(model)\nmodel = DDP(model)\n",
+        "model = accelerator.prepare(model)\nloader = accelerator.prepare(loader)\nloader = make()\nloader = accelerator.prepare(loader)\n",
+    ),
     ("graph_kept", loop(after="total += loss"), loop(after="total += loss.item()")),
     ("graph_kept", loop(after="losses.append(loss)"), loop(after="losses.append(loss.detach())")),
     ("graph_kept", loop(after="self.history.append(loss / n)"), loop(before="loss += aux")),

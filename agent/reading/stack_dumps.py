@@ -48,7 +48,7 @@ TORCH_EXCEPTION = re.compile(
 PREFIX = re.compile(r"^(?:\[(?:rank|default|Rank )\d{1,6}\]: ?|\d{1,5}: )")
 PROCESS = re.compile(r"^Process (?P<pid>\d{1,9}): ")
 PARENT = re.compile(r"^Parent Process (?P<pid>\d{1,9}): ")
-THREAD = re.compile(r'^Thread (?:0x)?[0-9a-fA-F]+ \((?P<state>[^)]{1,40})\)(?:: "(?P<name>[^"]{0,200})")?')
+THREAD = re.compile(r'^Thread (?P<id>(?:0x)?[0-9a-fA-F]+) \((?P<state>[^)]{1,40})\)(?:: "(?P<name>[^"]{0,200})")?')
 GDB_PYTHON = re.compile(
     r"^\s*#\d+ Frame 0x[0-9a-f]+, for file (?P<file>[^,]{1,400}), line (?P<line>\d{1,7}), in (?P<function>\S{1,200})"
 )
@@ -118,7 +118,8 @@ class _Heading:
             if m := PROCESS.match(text):
                 self.pid, self.parent = int(m["pid"]), None
             if m := THREAD.match(text):
-                self.thread, self.state = m["name"] or "", m["state"]
+                main = m["id"] == str(self.pid)  # the kernel numbers the first thread as the process
+                self.thread, self.state = m["name"] or ("MainThread" if main else ""), m["state"]
             if m := PYSTACK_HEAD.match(text):
                 self.reversed = True
         else:

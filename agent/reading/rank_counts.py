@@ -45,9 +45,10 @@ class Share:
 def unequal(ws: Workspace) -> list[tuple[str, Share, Share]]:
     """`(thing, smallest, largest)` for each thing of which ranks announce different numbers, once per rank."""
     found: dict[str, dict[int, Share]] = defaultdict(dict)
+    silent: set[bytes] = set()  # wordings that announce nothing: ranks say the same things
     for summary in logpass(ws).files.values():
         if summary.file.role == "log" and not summary.file.good:
-            for thing, share in _shares(summary.file, summary.harvest.head):
+            for thing, share in _shares(summary.file, summary.harvest.head, silent):
                 found[thing].setdefault(share.rank, share)
     out = []
     for thing, shares in found.items():
@@ -57,11 +58,15 @@ def unequal(ws: Workspace) -> list[tuple[str, Share, Share]]:
     return out
 
 
-def _shares(file: RunFile, head: bytes) -> Iterator[tuple[str, Share]]:
+def _shares(file: RunFile, head: bytes, silent: set[bytes]) -> Iterator[tuple[str, Share]]:
     offset = 0
     for number, data in enumerate(head.split(b"\n")[:LINES], 1):
-        text = data[:400].decode(errors="replace")
-        if m := _COUNT.search(text):
+        wording = data[:400].translate(None, b"0123456789")
+        text = "" if wording in silent else data[:400].decode(errors="replace")
+        m = _COUNT.search(text)
+        if m is None:
+            silent.add(wording)
+        else:
             told = strip(text)
             rank = file.rank if file.rank is not None else told.rank
             noun = (m["noun"] or m["name"]).lower()

@@ -75,7 +75,7 @@ def roster(ws: Workspace) -> Roster:
 
 
 def _make(ws: Workspace, found: LogPass, wrong: Failures) -> Roster:
-    result = Roster()
+    result, silent = Roster(), set[bytes]()
     for summary in found.files.values():
         if summary.file.role != "log" or summary.file.good:
             continue
@@ -83,7 +83,7 @@ def _make(ws: Workspace, found: LogPass, wrong: Failures) -> Roster:
             kept = result.members.get(member.name)
             if kept is None or _later(member, kept):
                 result.members[member.name] = member
-        _world(result, summary)
+        _world(result, summary, silent)
     _outcomes(result, wrong)
     return result
 
@@ -142,12 +142,18 @@ def _later(one: Member, other: Member) -> bool:
     return one.lines > other.lines
 
 
-def _world(result: Roster, summary: FileSummary) -> None:
+def _world(result: Roster, summary: FileSummary, silent: set[bytes]) -> None:
+    """The largest number of ranks that a log's head names; `silent` keeps the wordings that name none."""
     offset = 0
     for number, data in enumerate(summary.harvest.head.split(b"\n"), 1):
-        text = data[:600].decode(errors="replace")
-        for shape in _WORLD:
-            if m := shape.search(text):
+        wording = data[:600].translate(None, b"0123456789")
+        shapes = () if wording in silent else _WORLD
+        text = data[:600].decode(errors="replace") if shapes else ""
+        matches = [m for shape in shapes if (m := shape.search(text))]
+        if not matches:
+            silent.add(wording)
+        else:
+            for m in matches:
                 size = int(next(g for g in m.groups() if g))
                 if 1 < size <= 200_000 and size > (result.world or 0):
                     result.world, result.world_line = size, (summary.file, Line(number, offset, data))

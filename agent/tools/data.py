@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..reading import dumps, samples
+from ..reading.datasets.limits import Limits, limits
 from ..reading.files import Line, RunFile
 from ..reading.records import Record, records
 from ..tool import clean, finding, not_applicable, tool
@@ -21,13 +22,6 @@ EACH = 3  # lines shown of one key in one file
 _TABULAR = re.compile(r"\.(jsonl|ndjson|json|csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 _DUMP = re.compile(rb"(labels?|_mask)['\"]?\]?\s*[:=]\s*(?:tensor|array)?\(?\s*\[")
 _QUIET = frozenset({"data.records", "data.tool_turns"})  # facts, not findings
-_LIMIT = re.compile(
-    r"(?i)\b(?:max_?seq(?:uence)?_?len(?:gth)?|model_max_length|max_length|cutoff_len|sequence_len(?:gth)?|seq_len(?:gth)?"
-    r"|max_prompt_length|block_size|context_length)[\"']?\s*[:= ]\s*[\"']?(\d{2,7})\b"
-)
-_CLASSES = re.compile(r"(?i)\b(?:num_labels|num_classes|n_classes|nb_classes)[\"']?\s*[:= ]\s*(\d{1,6})\b")
-_VOCABULARY = re.compile(r"(?i)\bvocab_?size[\"']?\s*[:= ]\s*(\d{3,7})\b")
-_STOP = re.compile(r"""(?i)\b(?:stop(?:_strings|_sequences|_words)?|until)["']?\s*[:=]\s*\[([^\]]{0,400})""")
 
 
 @tool(emits=("data.*",), recall=True)
@@ -39,17 +33,17 @@ def check_data_files(ws: Workspace) -> ToolResult:
     """
     files = [f for f in ws.by_role("data") if _TABULAR.search(f.name) or f.name.endswith((".txt", ".json"))][:FILES]
     texts = [f for f in ws.files if f.role in ("data", "log", "other", "capture") and f.size <= TEXT_BYTES][:TEXTS]
-    limits = _Limits(ws)
+    known = limits(ws)
     evidence: list[Evidence] = []
     read = 0
     for file in files:
         found = records(ws, file)
         if found:
             read += len(found)
-            evidence += _of_records(ws, file, found, limits)
+            evidence += _of_records(ws, file, found, known)
     evidence += _overlap(ws, files)
     for file in texts:
-        evidence += _of_text(ws, file, limits)
+        evidence += _of_text(ws, file, known)
     if not files and not evidence:
         return not_applicable("no samples of the data among the run's files")
     telling = [e for e in evidence if e.key not in _QUIET]
@@ -61,27 +55,7 @@ def check_data_files(ws: Workspace) -> ToolResult:
     return finding(f"{said}: {', '.join(kinds)}", evidence, text)
 
 
-class _Limits:
-    """What the run's settings say about lengths, classes, vocabulary and stop words."""
-
-    def __init__(self, ws: Workspace) -> None:
-        text = "\n".join(ws.text(f, 64 << 10) for f in ws.by_role("config", "code")[:60])
-        lengths = [int(n) for n in _LIMIT.findall(text)]
-        self.tokens = min(lengths) if lengths else None
-        self.classes = max((int(n) for n in _CLASSES.findall(text)), default=None)
-        self.bos, self.eos = (_token(name, text) for name in ("bos", "eos"))
-        self.vocabulary = max((int(n) for n in _VOCABULARY.findall(text)), default=None)
-        listed = [w for part in _STOP.findall(text) for w in re.findall(r"""["']([^"']{1,40})["']""", part)]
-        self.stops = sorted(dict.fromkeys(listed), key=lambda w: not re.fullmatch(r"[A-Za-z]{2,14}", w))
-
-
-def _token(name: str, text: str) -> int | None:
-    """The id of a special token, where the settings name exactly one."""
-    found = set(re.findall(rf"(?i)\b{name}_token_id[\"']?\s*[:=]\s*(\d{{1,7}})\b", text))
-    return int(found.pop()) if len(found) == 1 else None
-
-
-def _of_records(ws: Workspace, file: RunFile, found: list[Record], limits: _Limits) -> Iterator[Evidence]:
+def _of_records(ws: Workspace, file: RunFile, found: list[Record], limits: Limits) -> Iterator[Evidence]:
     yield ws.cite(file, found[0].line, "data.records", len(found))
     shown: Counter[str] = Counter()
     for key, value, record in _questions(found, limits):
@@ -90,7 +64,7 @@ def _of_records(ws: Workspace, file: RunFile, found: list[Record], limits: _Limi
             yield ws.cite(file, record.line, f"data.{key}", value)
 
 
-def _questions(found: list[Record], limits: _Limits) -> Iterator[samples.Found]:
+def _questions(found: list[Record], limits: Limits) -> Iterator[samples.Found]:
     yield from samples.modalities(found)
     yield from samples.empties(found)
     yield from samples.schemas(found)
@@ -123,7 +97,7 @@ def _identity(record: Record) -> str:
     return " ".join(longest.split()).lower()[:2000] if len(longest) >= 30 else ""
 
 
-def _of_text(ws: Workspace, file: RunFile, limits: _Limits) -> Iterator[Evidence]:
+def _of_text(ws: Workspace, file: RunFile, limits: Limits) -> Iterator[Evidence]:
     """Printed label tensors that are all masked, and statistics against the limit of the run."""
     if file.role != "data" and not _DUMP.search(ws.read(file, TEXT_BYTES)):
         return

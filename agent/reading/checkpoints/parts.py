@@ -3,9 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
+from ...errors import ParseError
 from ..files import RunFile
+
+KINDS: dict[str, str] = {
+    "unreadable": "the file could not be opened or read",
+    "empty": "the file has no bytes, or holds nothing but zero bytes",
+    "unknown_format": "the bytes belong to no format that is read here",
+    "truncated": "the file ends before what its own structure announces",
+    "header_invalid": "a header breaks the rules of its format",
+    "corrupt": "the structure contradicts itself",
+    "too_large": "a count or length is beyond what is read here",
+    "duplicate_key": "the same key stands twice",
+    "overlap": "two parts lie on the same bytes",
+    "hole": "bytes that no part accounts for",
+    "size_mismatch": "a length does not fit the shape and type",
+    "out_of_bounds": "a tensor reaches past the end of its storage",
+    "missing_member": "a storage that is named is not in the file",
+    "duplicate_member": "two entries of an archive have the same name",
+    "unsafe_name": "an entry's name would leave the folder it is unpacked to",
+    "compressed_member": "an entry is compressed where it must be stored",
+    "encrypted_member": "an entry is encrypted",
+    "header_mismatch": "an entry's own header contradicts the directory",
+    "crc_mismatch": "the bytes do not have the checksum that was written with them",
+    "pickle_invalid": "the pickle is not a valid program",
+    "dangerous_globals": "the pickle names functions that run commands or code",
+    "unfinished_save": "what is written last is not there",
+    "missing_file": "a file that is named does not exist",
+    "missing_chunk": "the pieces do not cover the tensor",
+}
+
+
+class Damaged(ParseError):
+    """A file breaks the rules of its format; carries the problem."""
+
+    def __init__(self, kind: str, text: str, member: str = "") -> None:
+        super().__init__(text)
+        self.problem = Problem(kind, text, member)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +59,7 @@ class Tensor:
         member: entry of the archive or storage that holds it.
         strides: in elements, where they are not those of a contiguous tensor.
         swapped: the bytes are big-endian.
+        inline: its bytes, where they do not lie in the file as they are (arrays inside an old pickle).
     """
 
     name: str
@@ -33,6 +71,23 @@ class Tensor:
     member: str = ""
     strides: tuple[int, ...] | None = None
     swapped: bool = False
+    inline: bytes | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An entry of an archive: where its bytes lie in the file, and their checksum. `packed`: they are deflated."""
+
+    name: str
+    start: int
+    size: int
+    crc: int
+    packed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +100,7 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a file. `kind` is one of the keys below `checkpoint.` that `verify_checkpoint` emits."""
+    """What is wrong with a file. `kind` is one of `KINDS`; `member` the part it is about."""
 
     kind: str
     text: str
@@ -61,7 +116,8 @@ class State:
         tree: dicts, lists and scalars as they were saved, with `Tensor` and `Opaque` as leaves.
         tensors: every tensor by name.
         metadata: free text of the header (safetensors `__metadata__`).
-        globals: pickle globals that are named, as `module.name`.
+        globals: pickle globals that are named, as `module.name`; `allowed.verdict` says what to think of them.
+        members: entries of an archive by name, whose checksums `examine` verifies.
         problems: what is wrong with its structure.
         readable: the whole structure was understood; otherwise nothing may be called clean.
     """
@@ -72,6 +128,7 @@ class State:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
     globals: tuple[str, ...] = ()
+    members: dict[str, Member] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     readable: bool = True
 

@@ -1,0 +1,93 @@
+"""Which names in a pickle are known to make data only. A list of what is allowed: lists of what is forbidden leak."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+Verdict = Literal["safe-to-parse", "unknown-globals", "dangerous"]
+
+_DATA = re.compile(
+    r"""
+    torch\.(Size|device|dtype|Tensor|Generator|layout|memory_format|per_tensor_affine|per_channel_affine)
+    | torch\.(float|double|half|bfloat|int|uint|long|short|bool|complex|qint|quint|float8_|float4_|strided)\w*
+    | torch\.(cuda\.)?[A-Z]\w*Storage | torch\.storage\.(Typed|Untyped)Storage
+    | torch\._utils\._rebuild_\w+ | torch\._tensor\._rebuild_from_type_v2
+    | torch\.nn\.parameter\.(Parameter|Buffer) | torch\.serialization\._get_layout
+    | torch\.distributed\.(_?tensor|checkpoint|_shard|device_mesh|_composable|fsdp)(\.\w+)*\.[A-Z_]\w*
+    | torch\.nn\.modules(\.\w+)*\.[A-Z]\w* | torch\.optim(\.\w+)*\.[A-Z]\w* | torch\.torch_version\.TorchVersion
+    | collections\.(OrderedDict|defaultdict|Counter|deque)
+    | (builtins|__builtin__)\.(dict|list|set|frozenset|tuple|complex|bytearray|bytes|int|float|str|bool|slice|range)
+    | _?codecs\.encode
+    | numpy\.(dtype|ndarray|bool_?|(u?int|float|complex)\d+) | numpy\._?core\.multiarray\.(_reconstruct|scalar)
+    | numpy\._?core\.numeric\._frombuffer | numpy\.dtypes\.\w+DType
+    | argparse\.Namespace | pathlib(\._local)?\.\w*Path | datetime\.(datetime|date|time|timedelta|timezone)
+    | types\.SimpleNamespace | enum\.\w*Enum | decimal\.Decimal | uuid\.UUID
+    | (pytorch_)?lightning(_fabric)?(\.\w+)*\.[A-Z]\w*
+    | omegaconf(\.\w+)*\.[A-Z]\w* | deepspeed(\.\w+)*\.[A-Z]\w*
+    | megatron\.(core|training|model)(\.\w+)*\.[A-Z]\w* | megatron\.(core\.)?enums\.\w+
+    | transformers(\.\w+)*\.[A-Z]\w* | accelerate(\.\w+)*\.[A-Z]\w* | peft(\.\w+)*\.[A-Z]\w*
+    | torchao(\.\w+)*\.[A-Z]\w* | bitsandbytes(\.\w+)*\.[A-Z]\w*
+    """,
+    re.VERBOSE,
+)
+
+# Roots that run commands or code, or reach the network, whatever is taken from them. Nothing more is claimed.
+_ROOTS = {
+    *("os", "posix", "nt", "subprocess", "_posixsubprocess", "commands", "sys", "shutil", "pty", "socket", "_socket"),
+    *("ctypes", "_ctypes", "importlib", "_frozen_importlib", "runpy", "code", "codeop", "imp", "pkgutil", "zipimport"),
+    *("pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "webbrowser", "pydoc"),
+    *("timeit", "cProfile", "profile", "trace", "pdb", "bdb", "doctest", "idlelib", "lib2to3", "ensurepip", "venv"),
+    *("pip", "setuptools", "distutils", "_osx_support", "_aix_support", "asyncio", "multiprocessing", "threading"),
+    *("_thread", "signal", "http", "urllib", "urllib2", "httplib", "requests", "aiohttp", "ftplib", "smtplib"),
+    *("telnetlib", "xmlrpc", "ssl", "operator", "_operator", "functools", "_functools", "inspect", "gc", "platform"),
+    *("io", "_io", "tempfile", "linecache", "fileinput", "builtins.__dict__", "site", "sitecustomize", "atexit"),
+    *("test", "unittest", "antigravity", "turtledemo", "cgitb", "bsddb", "_pyrepl", "_testcapi", "_xxsubinterpreters"),
+}
+_BUILTINS = {
+    *("eval", "exec", "execfile", "compile", "open", "file", "input", "raw_input", "__import__", "getattr", "setattr"),
+    *("delattr", "hasattr", "globals", "locals", "vars", "breakpoint", "apply", "map", "filter", "reload"),
+    *(
+        "memoryview",
+        "type",
+        "object",
+        "super",
+        "classmethod",
+        "staticmethod",
+        "property",
+        "print",
+        "help",
+        "exit",
+        "quit",
+    ),
+}
+_CALLS = re.compile(
+    r"(types\.(CodeType|FunctionType|LambdaType|MethodType)|numpy\.(load|fromfile|save|testing\b.*|f2py\b.*|distutils\b.*)"
+    r"|torch\.(load|hub\b.*|jit\b.*|ops\b.*|classes\b.*|compile|package\b.*|utils\.(cpp_extension|collect_env|bottleneck)\b.*"
+    r"|serialization\.load|storage\._load_from_bytes\.\w+|_inductor\b.*|_dynamo\b.*|testing\b.*|distributed\.rpc\b.*)"
+    r"|logging\.config\.\w+|uuid\._\w+|.*\.__(reduce|reduce_ex|globals|builtins|import|subclasses|getattribute|call)__.*)"
+)
+
+
+def known(name: str) -> bool:
+    """Whether a global is known to make data only."""
+    return _DATA.fullmatch(name) is not None
+
+
+def dangerous(name: str) -> bool:
+    """Whether a global plainly runs commands or code."""
+    if known(name):
+        return False
+    words = name.split(".")
+    if words[0] in ("builtins", "__builtin__"):
+        return bool(_BUILTINS.intersection(words[1:])) or len(words) > 2
+    return words[0] in _ROOTS or bool(_CALLS.fullmatch(name)) or bool({"os", "subprocess", "sys"} & set(words[1:]))
+
+
+def verdict(names: Iterable[str]) -> Verdict:
+    """What to think of a pickle that names these globals. Never "safe": only that reading it as data is."""
+    found = [n for n in names if not known(n)]
+    if not found:
+        return "safe-to-parse"
+    return "dangerous" if any(map(dangerous, found)) else "unknown-globals"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .command_output import output_lines
 from .files import Line
 from .smi import Reading
 
@@ -92,12 +92,3 @@ def _take(answer: Answer, fact: dict[str, Any], line: Line) -> None:
     else:
         answer.usable = answer.usable or name == "count"
         answer.readings.append(Reading(-1, name, str(value), line))
-
-
-def output_lines(text: str) -> Iterator[Line]:
-    """Lines of a command's output, numbered from 1; offsets count bytes of the decoded text."""
-    offset = 0
-    for number, line in enumerate(text.split("\n"), 1):
-        data = line.encode(errors="replace")
-        yield Line(number, offset, data)
-        offset += len(data) + 1

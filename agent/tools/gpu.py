@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from ..reading import smi
 from ..reading.anchor_lines import Hit, anchored
 from ..reading.anchor_windows import excerpt
+from ..reading.command_output import output_lines
 from ..reading.files import RunFile
 from ..reading.gpu_state import FAULTS, facts
-from ..reading.nvml_answer import Answer, ask_nvml, output_lines
+from ..reading.nvml_answer import Answer, ask_nvml
 from ..reading.smi_xml import is_xml, xml_readings
 from ..shell import Completed
 from ..tool import clean, failed, finding, not_applicable, tool

@@ -1,4 +1,4 @@
-"""The host's side in recorded text: kernel, disks, limits, scheduler, links, services that were restarted."""
+"""The host: of this machine by a probe, of a run by what its files record of kernel, disks, limits and scheduler."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from ..reading import host_lines as hl
 from ..reading.anchor_lines import Anchored, Hit, anchored
 from ..reading.anchor_windows import excerpt
 from ..reading.files import RunFile
-from ..tool import clean, finding, not_applicable, tool
+from ..reading.host_state import ask_host
+from ..reading.host_state import facts as probed
+from ..reading.kernel_now import kernel_log
+from ..tool import clean, failed, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 EACH = 4
-STATES_OF_INTEREST = {"COMPLETED"}  # told once, as a sign of health
-MEASURES = {"nofile_limit", "memlock_limit", "shm_bytes", "memory_total_bytes", "memory_available_bytes"}
+MEASURES = {
+    "nofile_limit", "memlock_limit", "shm_bytes", "memory_total_bytes", "memory_available_bytes", "disk_free_bytes",
+    "memory_limit_bytes", "memory_peak_share", "cores", "cores_allowed", "load_per_core", "open_files", "clock_free",
+}  # fmt: skip
+OF_KERNEL = {"oom_kill", "cgroup_oom", "hung_task", "mce", "pcie_error", "fs_error"}
 
 
 @tool(
@@ -25,28 +31,66 @@ MEASURES = {"nofile_limit", "memlock_limit", "shm_bytes", "memory_total_bytes", 
         "host.memory_total_bytes", "host.memory_available_bytes", "host.slurm_state", "host.slurm_exit",
         "host.node_failure", "host.preempted", "host.time_limit", "host.evicted", "host.ib_down",
         "host.ib_counters", "host.hung_task", "host.mce", "host.pcie_error", "host.fs_error", "host.clock",
-        "host.reboot", "host.service_restart", "host.port_in_use",
+        "host.reboot", "host.service_restart", "host.port_in_use", "host.disk_free_bytes", "host.disk_low",
+        "host.read_only", "host.shm_full", "host.shm_left_bytes", "host.nofile_low", "host.open_files",
+        "host.memory_low", "host.memory_limit_bytes", "host.memory_peak_share", "host.memory_near_limit",
+        "host.group_oom_kills", "host.memory_pressure", "host.io_pressure", "host.io_wait", "host.stolen",
+        "host.cores", "host.cores_allowed", "host.load_per_core", "host.zombie", "host.stuck", "host.clock_free",
+        "host.no_answer",
     ),
     recall=True,
+    live=True,
 )  # fmt: skip
 def host_health(ws: Workspace) -> ToolResult:
-    """Read recorded host facts: kernel log, df, free, ulimit, sacct and Slurm lines, InfiniBand state, journal.
+    """Disks, shared memory, limits, memory and its control group, kernel events, pressure, scheduler states, links.
 
     Use when a process was killed, a node vanished, a disk or /dev/shm may be full, a job hit its time limit or
-    was preempted, links are down, or a service such as the fabric manager was restarted.
+    was preempted, links are down, everything is slow, or a service such as the fabric manager was restarted. Looks at
+    this machine where the run is its own; reads recorded df, free, ulimit, kernel, sacct and journal text otherwise.
     """
     found = anchored(ws)
     hits = found.of("host")
-    if not hits:
-        return not_applicable("no host capture or scheduler line among the run's files")
     evidence = [*_lines(ws, hits), *_captures(ws, found), *_restarts(ws, hits)]
+    why = ""
+    if ws.live:
+        here, why = _machine(ws)
+        evidence += here
     evidence = list({(e.key, str(e.value), e.file, e.line): e for e in evidence}.values())
+    if not evidence:
+        return failed(why) if why else not_applicable("no host capture or scheduler line among the run's files")
     faults = [e for e in evidence if e.key.split(".")[1] not in MEASURES and e.value != "COMPLETED"]
-    text = "\n".join(f"{e.file}:{e.line} {e.key} = {e.value}" for e in evidence)
+    text = "\n".join(f"{f'{e.file}:{e.line}' if e.file else 'this machine'} {e.key} = {e.value}" for e in evidence)
+    note = f" ({why})" if why else ""
+    if not faults and why:
+        return ToolResult("failed", f"{len(evidence)} host fact(s), none of them a fault, but {why}", evidence, text)
     if not faults:
         return clean(f"{len(evidence)} host fact(s), none of them a fault", evidence, text)
     kinds = list(dict.fromkeys(e.key.split(".")[1].replace("_", " ") for e in faults))
-    return finding(f"{', '.join(kinds[:5])}: {str(faults[0].value)[:100]}", evidence, text)
+    return finding(f"{', '.join(kinds[:5])}: {str(faults[0].value)[:100]}{note}", evidence, text)
+
+
+def _machine(ws: Workspace) -> tuple[list[Evidence], str]:
+    """What the probe and the kernel log of this machine say, and what could not be asked."""
+    done = ask_host(ws)
+    shown: Counter[str] = Counter()
+    evidence = []
+    for key, value, line in probed(done):
+        shown[key] += 1
+        if shown[key] <= 2 * EACH:
+            evidence.append(ws.answered(done, f"host.{key}", value, line.text))
+    log = kernel_log(ws)
+    for line in log.lines if log.done else ():
+        for key, value in hl.facts_of(line.text):
+            shown[key] += 1
+            if log.done and key in OF_KERNEL and shown[key] <= EACH:
+                evidence.append(ws.answered(log.done, f"host.{key}", value, line.text))
+    missing = [f"the probe of the host ended early: {_last(done.stderr)}"] if done.code != 0 else []
+    missing += [f"the kernel log could not be read: {log.why}"] if log.why else []
+    return evidence, "; ".join(missing)
+
+
+def _last(text: str) -> str:
+    return next(iter(text.strip().splitlines()[-1:]), "no reason given")[:160]
 
 
 def _lines(ws: Workspace, hits: list[Hit]) -> Iterator[Evidence]:

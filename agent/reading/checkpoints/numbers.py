@@ -63,7 +63,7 @@ def chunks(ws: Workspace, tensor: Tensor, elements: int = 1 << 20) -> Iterator[A
 
 def _pass(ws: Workspace, tensors: list[Tensor], states: list[State], deep: bool) -> Examined:
     plain = [t for t in tensors if dense(t)]
-    units = units_of(plain, [(s.file, m) for s in states for m in s.members.values() if not m.packed])
+    units = units_of(plain, [(m.file or s.file, m) for s in states for m in s.members.values() if not m.packed])
     work = Pass(units, deep)
     work.run()
     found = Examined()

@@ -81,13 +81,19 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An entry of an archive: where its bytes lie in the file, and their checksum. `packed`: they are deflated."""
+    """An entry of an archive: where its bytes lie, and their checksum.
+
+    Attributes:
+        packed: they are deflated.
+        file: where that is not the state's own file (slices of a distributed checkpoint).
+    """
 
     name: str
     start: int
     size: int
     crc: int
     packed: bool = False
+    file: RunFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,7 @@ class State:
     """What one file holds.
 
     Attributes:
-        format: safetensors, torch_zip, torch_legacy, torch_tar, pickle, npy, npz, unknown.
+        format: safetensors, torch_zip, torch_legacy, torch_tar, pickle, npy, npz, dcp, unknown.
         tree: dicts, lists and scalars as they were saved, with `Tensor` and `Opaque` as leaves.
         tensors: every tensor by name.
         metadata: free text of the header (safetensors `__metadata__`).

@@ -15,6 +15,7 @@ _NODES = 4_000_000
 _DEPTH = 150
 _PLAIN = frozenset((str, int, float, bool, type(None), bytes, complex))
 _MODULE = {"_modules", "_parameters", "_buffers"}
+_SPREAD = ("_local_tensor",)
 _PROBLEMS = 64
 
 
@@ -29,14 +30,15 @@ class Placing:
         self._state, self._where, self._swapped = state, where, swapped
         self._left = _NODES
         self._open: set[int] = set()
+        self._mute = 0  # inside of what describes a distributed tensor: its tensors are no part of the model
 
-    def tree(self, value: Any) -> Any:
-        """The tree below `value`.
+    def tree(self, value: Any, path: str = "") -> Any:
+        """The tree below `value`, which itself stands at `path`.
 
         Raises:
             Damaged: it is nested too deeply, or shares its parts so often that it cannot be walked.
         """
-        made = self._any(value, "", 0)
+        made = self._any(value, path, 0)
         if self._state.problems:
             self._state.readable = False
         return made
@@ -95,12 +97,14 @@ class Placing:
     def _dict(self, value: dict[Any, Any], path: str, depth: int) -> dict[Any, Any]:
         self._count(len(value))
         inner = f"{path}." if path else ""
-        module = "_modules" in value and "_parameters" in value
+        silent = _MODULE if "_modules" in value and "_parameters" in value else _SPREAD if "_spec" in value else ()
         odd = False
         for key, item in value.items():
             if type(item) not in _PLAIN:
-                below = path if module and key in _MODULE else f"{inner}{_word(key)}"
+                below = path if key in silent else f"{inner}{_word(key)}"
+                self._mute += key == "_spec"
                 value[key] = self._any(item, below, depth + 1)
+                self._mute -= key == "_spec"
             odd = odd or (type(key) not in _PLAIN and type(key) is not tuple)
         return {_word(k) if type(k) not in _PLAIN else k: v for k, v in value.items()} if odd else value
 
@@ -129,7 +133,8 @@ class Placing:
 
     def _told(self, tensor: Tensor) -> Tensor:
         self._count(1)
-        self._state.tensors[tensor.name] = tensor
+        if not self._mute:
+            self._state.tensors[tensor.name] = tensor
         return tensor
 
     def _view(self, view: View, path: str) -> Any:

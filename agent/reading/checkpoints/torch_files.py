@@ -18,8 +18,12 @@ _PICKLE_LIMIT = 1 << 30
 _SMALL = 64 << 20
 
 
-def read_torch_zip(window: Window, state: State, members: dict[str, Member] | None = None) -> None:
+def read_torch_zip(window: Window, state: State, members: dict[str, Member] | None = None, path: str = "") -> None:
     """Fill `state` from a zip that `torch.save` wrote.
+
+    Args:
+        members: its entries, where they are known.
+        path: name of what was saved; names of tensors begin with it.
 
     Raises:
         Damaged: its pickle cannot be followed.
@@ -60,7 +64,7 @@ def read_torch_zip(window: Window, state: State, members: dict[str, Member] | No
         told.add(name)
         return None if member is None else (member.start, member.size, name)
 
-    state.tree = Placing(state, where, swapped).tree(value)
+    state.tree = Placing(state, where, swapped).tree(value, path)
 
 
 def is_torch_legacy(window: Window) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
+from .flight.form import is_dump
 from .inflate import utf16
 
-ROLES = ("log", "config", "metrics", "checkpoint", "data", "code", "environment", "capture", "other")
+ROLES = ("log", "config", "metrics", "checkpoint", "data", "code", "environment", "capture", "trace", "other")
 OWN = re.compile(r"^doctor-report\.(json|md|html)$")
 
 _PACKED = re.compile(r"\.(gz|zst|bz2|xz)$")
@@ -31,6 +32,7 @@ _BY_NAME: list[tuple[re.Pattern[str], str]] = [
         (r"^(latest|latest_checkpointed_iteration\.txt|latest_universal|\.metadata)$", "checkpoint"),
         (r"\.(safetensors|bin|pt)\.index\.json$", "checkpoint"),
         (r"^(error|stdout|stderr)\.json$", "log"),
+        (r"\.pt\.trace\.json$", "trace"),
         (r"^(nccl_trace_rank_|comm_trace)|^(flight_?recorder|nccl_trace).*", "capture"),
         (
             r"(^|[-_.])(dmesg|journal(ctl)?|syslog|kern|messages|py-?spy|gdb|lldb|backtrace|nvidia-?smi|dcgmi?|ibstat"
@@ -84,6 +86,8 @@ def role_of(name: str, head: bytes) -> str:
         name: its path inside the run.
         head: its first few KiB, unpacked.
     """
+    if is_dump(head):
+        return "capture"
     base = _PACKED.sub("", PurePath(name).name)
     if "metrics" in PurePath(name).parts[:-1] and _MLFLOW.match(head):
         return "metrics"
@@ -114,6 +118,8 @@ def _json(head: bytes) -> str:
         return "metrics" if b'"log_history"' in head else "log"
     if b'"frames"' in head and b'"thread' in head:
         return "capture"
+    if b'"traceEvents"' in head or (b'"ph":' in head and b'"ts":' in head):
+        return "trace"  # of a profiler: too large and too full of names for the readers of logs and settings
     if start == b"[" and _RECORDS.search(head):
         return "data"
     return "metrics" if start == b"[" and _STEPS.search(head) else "config"

@@ -1,0 +1,149 @@
+"""All dumps of a run, sorted into recordings (one moment of one attempt), each dump with its rank."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from ... import deadline
+from ...errors import ParseError
+from ..files import RunFile
+from .dump import LIMIT, Dump, callers, load, parse
+from .form import is_dump
+
+if TYPE_CHECKING:
+    from ...workspace import Workspace
+
+HEAD = 8192
+_NAMED = re.compile(r"nccl_trace|comm_trace|flight_?rec", re.IGNORECASE)
+_LAST_NUMBER = re.compile(r"\d+(?=\D*$)")
+_RANK = re.compile(r"(rank[-_.]?)\d+", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Recording:
+    """Dumps that belong together.
+
+    Attributes:
+        name: file name of the dumps with `#` for the rank.
+        dumps: by rank.
+        broken: files that should be dumps and could not be read, with why.
+        guessed: ranks were given in the order of the file names, as nothing else tells them.
+    """
+
+    name: str
+    dumps: dict[int, Dump] = field(default_factory=dict)
+    broken: list[tuple[RunFile, str]] = field(default_factory=list)
+    guessed: bool = False
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        """Every rank that any process group of any dump names."""
+        named = {ranks for d in self.dumps.values() for ranks in d.members.values()}
+        return tuple(sorted(set(self.dumps).union(*named)))
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks that left no dump that can be read."""
+        return [r for r in self.world if r not in self.dumps]
+
+
+def recordings(ws: Workspace) -> list[Recording]:
+    """Every recording of the run, the one with the most dumps first; made once."""
+    return ws.memo("flight", lambda: _recordings(ws))
+
+
+def _recordings(ws: Workspace) -> list[Recording]:
+    found: dict[tuple, Recording] = {}
+    loose: dict[tuple, list[Dump]] = {}
+    with _no_collector():
+        for file in ws.by_role("capture"):
+            deadline.check()
+            named = bool(_NAMED.search(file.path.name)) and file.path.suffix not in (".log", ".txt", ".out", ".err")
+            if not is_dump(ws.read(file, HEAD)) and not named:
+                continue
+            place = (file.run, file.good, file.attempt, file.variant, _without_rank(file))
+            recording = found.setdefault(place, Recording(place[-1]))
+            try:
+                dump = parse(file, ws.read(file, LIMIT + 1))
+            except ParseError as e:
+                why = "empty" if not file.size else str(e)
+                recording.broken.append((file, why))
+                ws.tell(file.name, f"flight-recorder dump: {why}")
+                continue
+            if dump.rank is None:
+                loose.setdefault(place, []).append(dump)
+            else:
+                _keep(recording.dumps, dump.rank, dump)
+    for place, dumps in _together(loose).items():
+        _place(found[place], dumps)
+    kept = [r for r in found.values() if r.dumps or r.broken]
+    return sorted(kept, key=lambda r: -len(r.dumps))
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Thousands of small objects without a cycle: looking for cycles among them doubles the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _without_rank(file: RunFile) -> str:
+    if file.rank is not None and _RANK.search(file.name):
+        return _RANK.sub(r"\1#", file.name)
+    return _LAST_NUMBER.sub("#", file.name)
+
+
+def _keep(dumps: dict[int, Dump], rank: int, dump: Dump) -> None:
+    """Of two dumps of one rank the longer stands."""
+    if rank not in dumps or dump.count > dumps[rank].count:
+        dump.rank = rank
+        dumps[rank] = dump
+
+
+def _together(loose: dict[tuple, list[Dump]]) -> dict[tuple, list[Dump]]:
+    """Dumps of one folder whose names have nothing in common belong together all the same."""
+    by_folder: dict[tuple, list[tuple]] = {}
+    for place in loose:
+        by_folder.setdefault((*place[:-1], str(PurePath(place[-1]).parent)), []).append(place)
+    joined: dict[tuple, list[Dump]] = {}
+    for places in by_folder.values():
+        if len(places) > 1 and all(len(loose[p]) == 1 for p in places):
+            joined[places[0]] = [d for p in places for d in loose[p]]
+        else:
+            joined |= {p: loose[p] for p in places}
+    return joined
+
+
+def _place(recording: Recording, dumps: list[Dump]) -> None:
+    """Give a rank to dumps whose file is not named by one: the last number of the name, else their order."""
+    numbers = [_LAST_NUMBER.search(d.file.name) for d in dumps]
+    told = [int(m[0]) for m in numbers if m and len(m[0]) < 7]
+    world = sorted({r for d in dumps for ranks in d.members.values() for r in ranks}) or list(range(len(dumps)))
+    if len(set(told)) == len(dumps) and set(told) <= set(world):
+        for rank, dump in zip(told, dumps, strict=True):
+            _keep(recording.dumps, rank, dump)
+        return
+    free = [r for r in world if r not in recording.dumps]
+    recording.guessed = len(free) > 1
+    for rank, dump in zip(free, sorted(dumps, key=lambda d: d.file.name), strict=False):
+        _keep(recording.dumps, rank, dump)
+
+
+def stack(ws: Workspace, dump: Dump, record: int) -> list[tuple[str, str, int]]:
+    """(function, file, line), innermost first, of the record with this number; the file is read again for it."""
+    try:
+        entries = load(ws.read(dump.file, LIMIT + 1)).get("entries", [])
+    except ParseError:
+        return []
+    return next((list(callers(e)) for e in entries if type(e) is dict and e.get("record_id") == record), [])

@@ -1,0 +1,50 @@
+"""Jobs started by torchrun, once for all tests: what they leave is kept beside the caches of the tests."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from filelock import FileLock
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+KEPT = ROOT / ".pytest_cache" / "doctor" / "jobs"
+
+
+def left_by(job: str, ranks: int, *arguments: str) -> Path:
+    """The folder that `tests/jobs/JOB.py FOLDER ARGUMENTS` filled when torchrun ran it with so many ranks.
+
+    It is run again when the job's source changed.
+    """
+    source = Path(__file__).with_name(f"{job}.py")
+    identity = hashlib.sha256(source.read_bytes() + repr((ranks, arguments)).encode()).hexdigest()[:16]
+    folder = KEPT / f"{job}-{identity}"
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with FileLock(KEPT / f"{job}.lock"):
+        if folder.is_dir():
+            return folder
+        with tempfile.TemporaryDirectory(dir=KEPT) as scratch:
+            work = Path(scratch) / "job"
+            work.mkdir()
+            done = _torchrun(source, ranks, [str(work), *arguments], scratch)
+            (work / "torchrun.err").write_text(done.stderr)
+            if done.returncode:
+                raise RuntimeError(f"{job} ended with {done.returncode}: {done.stderr[-2000:]}")
+            shutil.move(work, folder)
+    return folder
+
+
+def _torchrun(source: Path, ranks: int, arguments: list[str], cwd: str) -> subprocess.CompletedProcess[str]:
+    """Run from a copy, so that its frames name no folder of this checkout."""
+    copy = Path(cwd) / source.name
+    shutil.copy(source, copy)
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", copy.name]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_FR_BUFFER_SIZE": "2000", "PYTHONPATH": ""}
+    return subprocess.run(
+        [*argv, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=280, check=False
+    )

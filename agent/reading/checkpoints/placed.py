@@ -173,7 +173,7 @@ class Placing:
         if size != size_of(array.dtype, count):
             self._wrong("size_mismatch", f"{path}: {array.dtype} {list(array.shape)} does not take {size} bytes")
             return Opaque("numpy.ndarray", note)
-        strides = _fortran(array.shape) if array.fortran and len(array.shape) > 1 else None
+        strides = fortran_strides(array.shape) if array.fortran and len(array.shape) > 1 else None
         start = array.data.start if isinstance(array.data, Blob) else 0
         return self._told(
             Tensor(
@@ -190,7 +190,8 @@ def _word(key: Any) -> str:
     return str(key)[:200]
 
 
-def _fortran(shape: tuple[int, ...]) -> tuple[int, ...]:
+def fortran_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements where the first dimension is the one that runs fastest."""
     strides, step = [], 1
     for n in shape:
         strides.append(step)

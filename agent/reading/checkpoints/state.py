@@ -6,6 +6,7 @@ from ...errors import ParseError
 from ...workspace import Workspace
 from ..files import RunFile
 from .archive import has_directory, read_members
+from .arrays import MAGIC, is_npz, read_npy, read_npz
 from .parts import Damaged, Problem, State
 from .pickled import Pickle
 from .placed import Placing
@@ -46,6 +47,8 @@ def _read(window: Window, state: State) -> None:
         read_safetensors(window, state)
     elif head[:4] == b"PK\x03\x04" or (name.endswith(_TORCH_NAMES) and has_directory(window)):
         _read_zip(window, state)
+    elif head.startswith(MAGIC):
+        read_npy(window, state)
     elif is_torch_legacy(window):
         read_torch_legacy(window, state)
     elif head[:1] == b"\x80" or name.endswith(_PICKLE_NAMES):
@@ -66,9 +69,13 @@ def _refuse_zeros(window: Window, head: bytes) -> None:
 
 def _read_zip(window: Window, state: State) -> None:
     state.format = "torch_zip"
-    members = read_members(window, state)
-    state.members = members
-    read_torch_zip(window, state, members)
+    if state.file.path.name.lower().endswith(".npz"):
+        state.format = "npz"
+    members = read_members(window, state, packed=state.format == "npz")
+    if is_npz(members):
+        read_npz(window, state, members)
+    else:
+        read_torch_zip(window, state, members)
 
 
 def _read_pickle(window: Window, state: State) -> None:
@@ -81,3 +88,4 @@ def _read_pickle(window: Window, state: State) -> None:
     state.tree = Placing(state, lambda _: None).tree(value)
     if pickle.end < window.size:
         state.problems.append(Problem("hole", f"{window.size - pickle.end} bytes after the end of the pickle"))
+        state.readable = False

@@ -22,7 +22,7 @@ from .wandb_offline import read_wandb
 if TYPE_CHECKING:
     from ..workspace import Workspace
 
-_NOT_METRICS = {"code", "checkpoint"}
+_NOT_METRICS = {"code", "checkpoint", "trace"}
 _SETTINGS_SUFFIXES = {
     ".yaml",
     ".yml",

@@ -140,7 +140,7 @@ def _read(ws: Workspace) -> Environment:
     files = sorted(ws.files, key=lambda f: (f.role != "environment", f.role in ("log", "metrics"), f.name))
     limit = share(files[:FILES], LOG_BYTES, TOTAL_BYTES // 2)
     for file in files[:FILES]:
-        if file.role in ("checkpoint", "data"):
+        if file.role in ("checkpoint", "data", "trace"):
             continue
         try:
             lines = head(ws.lines(file), min(limit, budget), LOG_LINES)

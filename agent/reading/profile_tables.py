@@ -1,0 +1,144 @@
+"""Profilers that print text: key_averages tables of torch, Lightning's, nsys stats, timers of DeepSpeed and Megatron.
+
+Each gives shares of a step by part (`knowledge/profiles.yaml`), with the line that says so.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .files import Line
+from .profile_names import part_of, single
+
+GAP = re.compile(r"\s{2,}")
+PERCENT = re.compile(r"^(\d{1,3}(?:\.\d+)?) ?%?$")
+DEEPSPEED = re.compile(r"time \(ms\) \|(?P<timers>(?: ?[\w-]{1,60}: ?[\d.]+ ?\|?){2,})")
+TIMER = re.compile(r"([\w-]{1,60}): ?([\d.]+)")
+MEGATRON = re.compile(r"^\s*(?P<name>[a-z][\w-]{2,50}) \.{2,}: ?\(?(?P<low>[\d.]+)(?:, (?P<high>[\d.]+)\))?\s*$")
+ITERATION = re.compile(r"elapsed time per iteration \(ms\): (?P<ms>[\d.]+)")
+HEADS = ("self cpu %", "percentage %", "time (%)")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A share of the step (0 to 1) that a line prints for a part of it; `source` names the format."""
+
+    part: str
+    fraction: float
+    line: Line
+    name: str
+    source: str
+    calls: int | None = None
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table being read: its columns by name, and how its lines are cut."""
+
+    source: str
+    columns: list[str]
+    comma: bool = False
+    rows: int = 0
+
+    def cells(self, text: str) -> list[str]:
+        if self.comma:
+            return next(csv.reader([text]), [])
+        return _cells(text)
+
+
+@dataclass(slots=True)
+class _Timers:
+    """The last timers of each name, and the length of the iteration they belong to."""
+
+    iteration: float | None = None
+    held: dict[str, tuple[float, Line]] = field(default_factory=dict)
+
+
+def told(lines: Iterable[Line]) -> list[Told]:
+    """Every share the lines print, tables first seen first; of repeated timers the last."""
+    found: list[Told] = []
+    table: _Table | None = None
+    deepspeed: dict[str, tuple[float, Line]] = {}
+    megatron = _Timers()
+    for line in lines:
+        text = line.text.rstrip()
+        low = text.lower()
+        if any(head in low for head in HEADS):
+            table = _table(text)
+        elif table and (row := _row(table, text, line)):
+            found.append(row)
+        elif table and not text.strip() and table.rows:
+            table = None
+        if m := DEEPSPEED.search(text):
+            deepspeed |= {n: (float(ms), line) for n, ms in TIMER.findall(m["timers"]) if _number(ms)}
+        elif m := ITERATION.search(text):
+            megatron.iteration = float(m["ms"]) if _number(m["ms"]) else None
+        elif (m := MEGATRON.match(text)) and _number(m["high"] or m["low"]):
+            megatron.held[m["name"]] = (float(m["high"] or m["low"]), line)
+    return [*found, *_of_deepspeed(deepspeed), *_of_megatron(megatron)]
+
+
+def _number(text: str) -> bool:
+    return text.count(".") <= 1 and any(c.isdigit() for c in text)
+
+
+def _cells(text: str) -> list[str]:
+    bar = text.strip().strip("|").split("|") if "|" in text else GAP.split(text.strip())
+    return [c.strip() for c in bar]
+
+
+def _table(text: str) -> _Table:
+    comma = text.count(",") >= 4
+    columns = [c.strip().lower() for c in (next(csv.reader([text]), []) if comma else _cells(text))]
+    source = "nsys" if "time (%)" in columns else "lightning" if "percentage %" in columns else "torch"
+    return _Table(source, columns, comma)
+
+
+def _row(table: _Table, text: str, line: Line) -> Told | None:
+    cells = table.cells(text)
+    column = {"nsys": "time (%)", "lightning": "percentage %", "torch": "cpu total %"}[table.source]
+    if len(cells) != len(table.columns) or column not in table.columns:
+        return None
+    share = PERCENT.match(cells[table.columns.index(column)])
+    if not share:
+        return None
+    table.rows += 1
+    name = cells[-1] if table.source == "nsys" else cells[0]
+    calls = next((cells[i] for i, c in enumerate(table.columns) if c in ("# of calls", "num calls", "instances")), "")
+    part = _part(table.source, name)
+    if part is None:
+        return None
+    number = int(calls.replace(",", "")) if calls.replace(",", "").isdigit() else None
+    return Told(part, float(share[1]) / 100, line, name[:160], table.source, number)
+
+
+def _part(source: str, name: str) -> str | None:
+    if source == "nsys":
+        return "nccl_kernels" if single("nccl").search(name) else "sync_calls" if single("sync").search(name) else None
+    return part_of(name.rpartition("].")[2] if source == "lightning" else name)
+
+
+def _of_deepspeed(held: dict[str, tuple[float, Line]]) -> list[Told]:
+    """`bwd` holds `bwd_inner` and `bwd_allreduce`: the step is forward, backward and optimizer together."""
+    tail = "_microstep" if "fwd_microstep" in held else ""
+    parts = [held.get(name + tail, (0.0, None))[0] for name in ("fwd", "bwd", "step")]
+    return _shares(held, sum(parts), "deepspeed") if all(parts[:2]) else []
+
+
+def _of_megatron(timers: _Timers) -> list[Told]:
+    total = timers.iteration or timers.held.get("forward-backward", (0.0, None))[0]
+    return _shares(timers.held, total, "megatron") if timers.held else []
+
+
+def _shares(held: dict[str, tuple[float, Line]], total: float, source: str) -> list[Told]:
+    if total <= 0:
+        return []
+    found = []
+    for name, (ms, line) in held.items():
+        part = part_of(name, "timers")
+        if part and ms <= 1.05 * total:
+            found.append(Told(part, min(1.0, ms / total), line, name, source))
+    return found

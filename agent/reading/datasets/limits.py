@@ -16,6 +16,7 @@ _LIMIT = re.compile(
 )
 _CLASSES = re.compile(r"(?i)\b(?:num_labels|num_classes|n_classes|nb_classes)[\"']?\s*[:= ]\s*(\d{1,6})\b")
 _VOCABULARY = re.compile(r"(?i)\bvocab_?size[\"']?\s*[:= ]\s*(\d{2,7})\b")
+_POSITIONS = re.compile(r"(?i)\bmax_position_embeddings[\"']?\s*[:= ]\s*(\d{2,8})\b")
 _STOP = re.compile(r"""(?i)\b(?:stop(?:_strings|_sequences|_words)?|until)["']?\s*[:=]\s*\[([^\]]{0,400})""")
 
 
@@ -25,7 +26,8 @@ class Limits:
     Attributes:
         tokens: the smallest sequence length set.
         classes, vocabulary: the largest number of classes and of ids.
-        bos, eos: ids of the special tokens, where exactly one is named.
+        bos, eos, pad: ids of the special tokens, where exactly one is named.
+        positions: places that the model has embeddings for.
         stops: stop words of the generation, likely ones first.
     """
 
@@ -35,7 +37,8 @@ class Limits:
         lengths = [int(n) for n in _LIMIT.findall(text)]
         self.tokens = min(lengths) if lengths else None
         self.classes = max((int(n) for n in _CLASSES.findall(text)), default=None)
-        self.bos, self.eos = (_token(name, text) for name in ("bos", "eos"))
+        self.bos, self.eos, self.pad = (_token(name, text) for name in ("bos", "eos", "pad"))
+        self.positions = max((int(n) for n in _POSITIONS.findall(text)), default=None)
         self.vocabulary = max((int(n) for n in _VOCABULARY.findall(text)), default=None)
         listed = [w for part in _STOP.findall(text) for w in re.findall(r"""["']([^"']{1,40})["']""", part)]
         self.stops = sorted(dict.fromkeys(listed), key=lambda w: not re.fullmatch(r"[A-Za-z]{2,14}", w))

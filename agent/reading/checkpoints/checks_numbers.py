@@ -1,0 +1,130 @@
+"""What the numbers in a checkpoint tell: NaN and infinity, weights of zero, constants, values nobody trains to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .checks import Flaw, flaw_of
+from .checks_states import states_of_checkpoint
+from .layouts import Checkpoint
+from .numbers import examine
+from .parts import Numbers, State, Tensor
+from .weights import SLOTS, is_adapter, whole
+
+if TYPE_CHECKING:
+    from ...workspace import Workspace
+
+HUGE = 1e6  # a weight or a moment beyond this is no result of training
+_SMALL = 64  # elements up to which a matrix may be constant by chance
+_MASK = re.compile(r"mask|attn\.bias$|callbacks|best_|kth_value|score|amax|_extra_state|monitor", re.IGNORECASE)
+_SCALE = re.compile(
+    r"running_|inv_freq|position|num_batches|logit_scale|freqs|loss|tokens|samples|cur_scale|scaler", re.I
+)
+_NORM = re.compile(r"(norm\w*|ln_\w+|ln\d|layernorm\w*)\.(weight|scale|gamma)$|layer_norm_weight$", re.IGNORECASE)
+# Matrices that training starts from zero on purpose.
+_FROM_ZERO = re.compile(
+    r"lora_B|lora_up|lora_embedding_B|ada_?ln|adaln|modulation|zero_conv|zero_init|(^|\.)(gate|router)\.|scale_shift|proj_out|final_layer"
+    r"|relative|residual_scale|ia3|position|controlnet|bias|connector|sink",
+    re.IGNORECASE,
+)
+_FLAT = re.compile(r"fp32_flat_groups|single_partition_of_fp32_groups")  # ZeRO's master weights, all in one
+_MOMENTS = re.compile(r"optim|exp_avg|\.state\.\d+|moment", re.IGNORECASE)
+_WHOLE_NUMBERS = ("int", "uint", "bool")
+
+
+@dataclass(slots=True)
+class Numbered:
+    """The statistics of a save, by file and tensor, and whether all was read.
+
+    Attributes:
+        bytes: bytes of the tensors that were read.
+        tensors: how many.
+        unread: names of those that were not.
+    """
+
+    flaws: list[Flaw] = field(default_factory=list)
+    bytes: int = 0
+    tensors: int = 0
+    unread: list[str] = field(default_factory=list)
+
+
+def number_flaws(ws: Workspace, checkpoint: Checkpoint) -> Numbered:
+    """Every byte of a save, read once.
+
+    Raises:
+        TimeoutError: the time of the call is over.
+    """
+    return ws.memo(("checkpoint numbers", checkpoint.name), lambda: _read(ws, checkpoint))
+
+
+def _read(ws: Workspace, checkpoint: Checkpoint) -> Numbered:
+    found = Numbered()
+    for _, state in states_of_checkpoint(ws, checkpoint):
+        seen = examine(ws, state)
+        found.flaws += [flaw_of(p, state.file) for p in seen.problems]
+        for name, tensor in state.tensors.items():
+            numbers = seen.numbers.get(name)
+            if numbers is None or not numbers.read:
+                if tensor.size and not _packed(tensor):
+                    found.unread.append(name)
+                continue
+            found.bytes += tensor.size
+            found.tensors += 1
+        found.flaws += _judged(state, seen.numbers)
+    return found
+
+
+def _packed(tensor: Tensor) -> bool:
+    """Types without a layout that is read here; their bytes are still under the checksum of their file."""
+    return not tensor.dtype.startswith(("float", "bfloat", *_WHOLE_NUMBERS))
+
+
+def _judged(state: State, numbers: dict[str, Numbers]) -> Iterator[Flaw]:
+    for name, tensor in state.tensors.items():
+        seen = numbers.get(name)
+        if seen is None or not seen.read or not seen.count or not tensor.dtype.startswith(("float", "bfloat")):
+            continue
+        if not _MASK.search(name):
+            yield from _nonfinite(tensor, seen)
+            yield from _huge(tensor, seen)
+        if _FLAT.search(name):
+            yield from _flat_group(tensor, seen)
+        elif not _MOMENTS.search(name) and whole(name).rpartition(".")[2] not in SLOTS:
+            yield from _flat(tensor, seen)
+
+
+def _nonfinite(tensor: Tensor, seen: Numbers) -> Iterator[Flaw]:
+    if seen.nan or seen.inf:
+        words = " and ".join(
+            w for w in (f"{seen.nan} NaN" * bool(seen.nan), f"{seen.inf} infinite" * bool(seen.inf)) if w
+        )
+        text = f"{tensor.name} {list(tensor.shape)} holds {words} of {seen.count} elements"
+        yield Flaw("checkpoint.nonfinite", text, seen.nan + seen.inf, tensor.file, tensor.name)
+
+
+def _huge(tensor: Tensor, seen: Numbers) -> Iterator[Flaw]:
+    most = max(abs(seen.least), abs(seen.most))
+    if most > HUGE and not _SCALE.search(tensor.name):
+        text = f"{tensor.name} {list(tensor.shape)} holds values up to {most:.3g}"
+        yield Flaw("checkpoint.huge_tensor", text, most, tensor.file, tensor.name)
+
+
+def _flat(tensor: Tensor, seen: Numbers) -> Iterator[Flaw]:
+    """All zero where training never gets to; one value throughout a matrix."""
+    norm, matrix = bool(_NORM.search(whole(tensor.name))), len(tensor.shape) >= 2
+    if not seen.count - seen.zeros and not seen.nan:
+        if (norm or (matrix and not _FROM_ZERO.search(tensor.name))) and not is_adapter(tensor.name):
+            text = f"{tensor.name} {list(tensor.shape)} is all zero"
+            yield Flaw("checkpoint.zero_tensor", text, seen.count, tensor.file, tensor.name)
+    elif matrix and seen.constant and seen.count > _SMALL and not norm:
+        text = f"{tensor.name} {list(tensor.shape)} holds {seen.most:g} in every place"
+        yield Flaw("checkpoint.constant_tensor", text, seen.most, tensor.file, tensor.name)
+
+
+def _flat_group(tensor: Tensor, seen: Numbers) -> Iterator[Flaw]:
+    if seen.count > _SMALL and seen.zeros == seen.count:
+        text = f"{tensor.name}, the master weights of a rank, is all zero ({seen.count} elements)"
+        yield Flaw("checkpoint.zero_tensor", text, seen.count, tensor.file, tensor.name)

@@ -1,0 +1,123 @@
+"""Whether a save can be gone on from: the states it needs are there, and all of them count the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from .checks import Flaw, series_of
+from .checks_contents import Contents, Told, contents_of
+from .layouts import Checkpoint
+
+if TYPE_CHECKING:
+    from ...workspace import Workspace
+
+# What a framework saves by itself, so that its absence tells something. Others save what their user wrote.
+_SAVED_BY: dict[str, tuple[str, ...]] = {
+    "megatron": ("optimizer", "scheduler", "rng"),
+    "megatron_dist": ("optimizer", "scheduler"),
+    "deepspeed": ("optimizer",),
+    "dcp": ("optimizer", "scheduler", "data_state"),
+    "torch": ("optimizer", "scheduler", "rng", "data_state"),
+    "verl": ("optimizer", "scheduler", "rng", "data_state"),
+    "lightning": ("optimizer",),
+}
+_SEPARATE = ("hf", "peft", "accelerate")  # their states lie in files of their own: `checks_files` misses them
+_SLACK = 0.05  # share of steps that an optimizer may have skipped
+_SCALER_SLACK = 40  # steps that a loss scaler skips while it looks for its scale
+
+
+def resume_flaws(ws: Workspace, checkpoint: Checkpoint, held: list[Checkpoint]) -> Iterator[Flaw]:
+    """States that are missing though the save was meant for going on, and steps that disagree."""
+    contents = contents_of(ws, checkpoint)
+    others = [c for c in series_of(checkpoint, held) if c.size]
+    yield from _missing(ws, checkpoint, contents, others)
+    yield from _steps(ws, checkpoint, contents, others)
+
+
+def _missing(ws: Workspace, checkpoint: Checkpoint, contents: Contents, others: list[Checkpoint]) -> Iterator[Flaw]:
+    if checkpoint.framework in _SEPARATE:
+        return
+    expected = _SAVED_BY.get(checkpoint.framework, ())
+    meant = "optimizer" in contents.kinds or bool(contents.of("checkpoint")) or "scheduler" in contents.kinds
+    for part in ("optimizer", "scheduler", "rng", "data_state"):
+        if part in contents.kinds or part in checkpoint.files:
+            continue
+        having = [c for c in others if part in contents_of(ws, c).kinds]
+        if not having and not (meant and part in expected):
+            continue
+        newest = not any((c.step or 0) > (checkpoint.step or 0) for c in others)
+        text = f"no {part} state" + (f", but {having[-1].name} has one" if having else " is saved in it")
+        weight = "damage" if having and newest else "note"
+        yield Flaw(
+            f"checkpoint.no_{part}",
+            text.replace("data_state state", "data position"),
+            checkpoint.name,
+            None,
+            part,
+            weight,
+        )
+
+
+def _steps(ws: Workspace, checkpoint: Checkpoint, contents: Contents, others: list[Checkpoint]) -> Iterator[Flaw]:
+    """The name, the counters of the run, the optimizer and the scheduler, each against what the save says it is."""
+    told = contents.of("checkpoint")
+    step = checkpoint.step if checkpoint.step is not None else (told[0].step if told else None)
+    if step is None:
+        return
+    for one in told:
+        if one.step != step and not _another_count(ws, one, checkpoint, others):
+            text = f"{PurePosixPath(one.file.name).name} says {one.member} = {one.step:g}, the save is of step {step:g}"
+            yield _disagrees(text, one)
+    counted = contents.of("optimizer")
+    if counted:
+        most = max(counted, key=lambda t: t.step)
+        behind = step - contents.skipped - most.step
+        slack = _SLACK * step + (_SCALER_SLACK if contents.scaled else 0.5)
+        if not -0.5 <= behind <= slack and not _same_gap(ws, behind, others):
+            text = f"the optimizer counts {most.step:g} updates, the save is of step {step:g}"
+            yield _disagrees(text, most)
+    yield from _scheduler(checkpoint, contents, step)
+
+
+def _disagrees(text: str, told: Told) -> Flaw:
+    return Flaw("checkpoint.step_disagrees", text, told.step, told.file, told.member)
+
+
+def _another_count(ws: Workspace, told: Told, checkpoint: Checkpoint, others: list[Checkpoint]) -> bool:
+    """The name and the counter count different things (epochs, samples, micro-batches) in every save of the series."""
+    if checkpoint.framework in ("hf", "peft", "megatron", "megatron_dist"):
+        return False
+    ratios = {round(told.step / checkpoint.step, 3)} if checkpoint.step else set()
+    for other in others:
+        for one in contents_of(ws, other).of("checkpoint"):
+            if one.member == told.member and other.step:
+                ratios.add(round(one.step / other.step, 3))
+    return len(others) > 0 and len(ratios) == 1
+
+
+def _same_gap(ws: Workspace, behind: float, others: list[Checkpoint]) -> bool:
+    """Every save of the series has the same gap: the optimizer began anew at an earlier start."""
+    for other in others:
+        counted = contents_of(ws, other).of("optimizer")
+        if counted and other.step is not None and abs(other.step - max(t.step for t in counted) - behind) < 0.5:
+            return True
+    return False
+
+
+def _scheduler(checkpoint: Checkpoint, contents: Contents, step: float) -> Iterator[Flaw]:
+    """Only where the framework is known to move the schedule once a step."""
+    if checkpoint.framework not in ("hf", "peft", "deepspeed", "verl", "torch"):
+        return
+    slack = _SLACK * step + (_SCALER_SLACK if contents.scaled else 1.5)
+    for told in contents.of("scheduler"):
+        behind = step - contents.skipped - told.step
+        own = checkpoint.framework == "torch"
+        if own:  # a schedule of its own may count epochs; only one that stands still tells something
+            wrong = told.step <= 0 and step > 10
+        else:
+            wrong = behind > slack if checkpoint.framework == "deepspeed" else not -1.5 <= behind <= slack
+        if wrong:
+            yield _disagrees(f"the scheduler is at {told.step:g}, the save is of step {step:g}", told)
+            return

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from .commands import config, diagnosis, evaluation, index, playbook, sessions, tool
+from .commands import config, diagnosis, evaluation, index, playbook, salvage, sessions, tool
 from .commands.streams import nobody_listens
 from .errors import DoctorError
 
@@ -50,6 +50,7 @@ app.command(name="triage")(diagnosis.triage)
 app.add_typer(tool.app, name="tool")
 app.add_typer(playbook.app, name="playbook")
 app.add_typer(index.app, name="index")
+app.add_typer(salvage.app, name="salvage")
 app.command(name="eval")(evaluation.evaluate)
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(config.app, name="config")

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "probes"),
     ("playbook", "library", "knowledge", "index"),
     ("workspace", "tool", "reading"),
-    ("tools",),
+    ("tools", "salvage"),
     ("predicates", "hypotheses", "planner", "question", "prior", "gate", "salience", "wording", "restart",
      "conclude", "passages", "quotes", "patch", "llm", "proofs", "advice"),
     ("graph", "checkpoints", "store"),

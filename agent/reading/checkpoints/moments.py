@@ -1,0 +1,231 @@
+"""Optimizer state in a checkpoint: what is kept for each parameter, its groups, and whose it is.
+
+One rule reads them all: a tensor whose last name is that of a slot (`exp_avg`, `momentum_buffer`) belongs to the
+parameter named before it. torch, HF, Lightning, DeepSpeed's flat partitions and distributed checkpoints differ only
+in what stands in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..files import RunFile
+from .layouts import Checkpoint
+from .numbers import chunks
+from .parts import State, Tensor
+from .weights import SLOTS, Weights, is_trained, states_of, whole
+
+if TYPE_CHECKING:
+    from ...workspace import Workspace
+
+_FLAT = ("fp32_flat_groups", "single_partition_of_fp32_groups", "partition_count", "base_optimizer_state")
+
+
+@dataclass(slots=True)
+class Moments:
+    """What an optimizer keeps for one parameter (or one flat partition of many).
+
+    Attributes:
+        path: where it stands in the file (`optimizer.state.3`).
+        key: the last part of the path: a number in torch, a name in distributed checkpoints.
+        slots: tensors by slot.
+        step: updates made so far, where it is kept.
+        parameter: the parameter it belongs to, where that can be told.
+    """
+
+    path: str
+    key: str
+    state: State
+    slots: dict[str, Tensor] = field(default_factory=dict)
+    step: float | None = None
+    parameter: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The parameter's name, else the place in the file."""
+        return self.parameter or self.path
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the first moment that is not factored or quantised."""
+        for slot in ("exp_avg", "momentum_buffer", "exp_avg_sq", "square_avg"):
+            if slot in self.slots:
+                return self.slots[slot].shape
+        return ()
+
+
+@dataclass(slots=True)
+class Optimizer:
+    """The optimizer of one checkpoint.
+
+    Attributes:
+        flat: parameters are joined into flat buffers, so that shapes say nothing.
+        groups: `param_groups` as saved, plain values only.
+        listed: parameters that the groups list (numbers), with or without state.
+        held: names of parameters that the groups list, where they could be told.
+        matched: every parameter of the groups was given a name by order and shape.
+        readable: every file was understood.
+        files: those that hold moments or groups.
+    """
+
+    checkpoint: Checkpoint
+    moments: list[Moments] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    flat: bool = False
+    listed: int = 0
+    held: set[str] = field(default_factory=set)
+    matched: bool = False
+    readable: bool = True
+    why: str = ""
+    files: list[RunFile] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Groups of an Adam-like optimizer without any moments: it never took a step."""
+        return not self.moments and any("betas" in g for g in self.groups)
+
+    @property
+    def names(self) -> set[str]:
+        """Parameters that have state."""
+        return {m.parameter for m in self.moments if m.parameter}
+
+
+def optimizer_of(ws: Workspace, checkpoint: Checkpoint, weights: Weights) -> Optimizer:
+    """The optimizer state of a checkpoint, matched with the names of its weights where they allow it."""
+    return ws.memo(("optimizer", checkpoint.name), lambda: _read(ws, checkpoint, weights))
+
+
+def _read(ws: Workspace, checkpoint: Checkpoint, weights: Weights) -> Optimizer:
+    found = Optimizer(checkpoint)
+    states = states_of(ws, checkpoint, *(p for p in ("optimizer", "metadata") if p in checkpoint.files))
+    if not any(True for s in states for _ in _slots(s)):
+        states += states_of(ws, checkpoint, "model", "weights")
+    for state in states:
+        held: dict[str, Moments] = {}
+        for path, slot, tensor in _slots(state):
+            moments = held.setdefault(path, Moments(path, path.rpartition(".")[2], state))
+            moments.slots.setdefault(slot, tensor)
+        groups = [g for listed in _groups(state.tree) for g in listed if isinstance(g, dict)]
+        if not held and not groups:
+            continue
+        found.files.append(state.file)
+        if not state.readable:
+            found.readable, found.why = False, f"{state.file.name}: not understood"
+        for moments in held.values():
+            moments.step = _step(ws, state, moments.path)
+        found.moments += held.values()
+        found.groups += groups
+        found.flat |= any(part in name for name in state.tensors for part in _FLAT)
+    found.listed = sum(len(g["params"]) for g in found.groups if isinstance(g.get("params"), list))
+    if not found.flat:
+        _name(found, weights)
+    return found
+
+
+def _slots(state: State) -> Iterator[tuple[str, str, Tensor]]:
+    """`(path of the parameter, slot, tensor)` of all moments in a file."""
+    for name, tensor in state.tensors.items():
+        inner = whole(name)
+        path, _, slot = inner.rpartition(".")
+        if slot in SLOTS and path and tensor.size:
+            yield path + name[len(inner) :], slot, tensor
+
+
+def _step(ws: Workspace, state: State, path: str) -> float | None:
+    tensor = state.tensors.get(f"{path}.step")
+    if tensor is not None:
+        if tensor.size > 64:
+            return None
+        return next((float(block[0]) for block in chunks(ws, tensor) if len(block)), None)
+    node: Any = state.tree
+    for part in path.split("."):
+        if isinstance(node, list) and part.isdigit() and int(part) < len(node):
+            node = node[int(part)]
+        elif isinstance(node, dict):
+            node = next((v for k, v in node.items() if str(k) == part), None)
+        else:
+            return None
+    step = node.get("step") if isinstance(node, dict) else None
+    return float(step) if isinstance(step, int | float) and not isinstance(step, bool) else None
+
+
+def _groups(tree: Any, depth: int = 5) -> Iterator[list[Any]]:
+    """Every `param_groups` in a tree."""
+    if depth <= 0 or not isinstance(tree, dict | list):
+        return
+    if isinstance(tree, dict):
+        groups = tree.get("param_groups")
+        if isinstance(groups, list):
+            yield groups
+            return
+    for value in tree.values() if isinstance(tree, dict) else tree[:64]:
+        yield from _groups(value, depth - 1)
+
+
+def _name(found: Optimizer, weights: Weights) -> None:
+    """Give moments the names of their parameters: saved ones, names in the path, else order and shape."""
+    names = {n: t for n, t in weights.tensors.items() if is_trained(t, n)}
+    for moments in found.moments:
+        inner = whole(moments.path)
+        moments.parameter = next((n for n in _tails(inner) if n in names), None)
+    listed: list[list[Any]] = [g["params"] for g in found.groups if isinstance(g.get("params"), list)]
+    saved = {
+        str(k): n
+        for g in found.groups
+        if isinstance(g.get("param_names"), list) and isinstance(g.get("params"), list)
+        for k, n in zip(g["params"], g["param_names"], strict=False)
+    }
+    if saved:
+        for moments in found.moments:
+            moments.parameter = moments.parameter or saved.get(moments.key)
+        found.held = set(saved.values())
+        found.matched = len(saved) == found.listed
+    elif not any(m.parameter for m in found.moments):
+        found.matched = _by_order(found, listed, names)
+    else:
+        found.matched = all(m.parameter for m in found.moments)
+
+
+def _tails(path: str) -> Iterator[str]:
+    """`optimizer.state.layers.0.w` -> itself, `state.layers.0.w`, `layers.0.w`, ..."""
+    parts = path.split(".")
+    for i in range(len(parts) - 1):
+        yield ".".join(parts[i:])
+
+
+def _by_order(found: Optimizer, listed: list[list[Any]], names: dict[str, Tensor]) -> bool:
+    """Match by order and shape within each group: certain only where as many parameters as weights have a shape.
+
+    Groups keep the order of the model (decay and no-decay split it), so within a group a shape's n-th parameter
+    is the n-th weight of that shape among those no other group took.
+    """
+    shapes = {m.key: m.shape for m in found.moments}
+    counts: dict[tuple[int, ...], int] = {}
+    for shape in shapes.values():
+        counts[shape] = counts.get(shape, 0) + 1
+    by_shape: dict[tuple[int, ...], list[str]] = {}
+    for name, tensor in names.items():
+        by_shape.setdefault(tensor.shape, []).append(name)
+    keys = [str(k) for group in listed for k in group] or list(shapes)
+    given: dict[str, str] = {}
+    if len(keys) == len(names) and len(listed) <= 1:  # all of them, in one group: the order of the model itself
+        pairs = list(zip(keys, names.items(), strict=True))
+        if all(shapes.get(key, t.shape) == t.shape for key, (_, t) in pairs):
+            given = {key: name for key, (name, _) in pairs}
+    if not given:
+        for shape, same in by_shape.items():
+            mine = [k for k in keys if shapes.get(k) == shape]
+            if len(mine) == len(same) and not _split(mine, listed):
+                given |= dict(zip(mine, same, strict=True))
+    found.held = set(given.values())
+    for moments in found.moments:
+        moments.parameter = given.get(moments.key)
+    return bool(found.moments) and all(m.parameter for m in found.moments)
+
+
+def _split(keys: list[str], listed: list[list[Any]]) -> bool:
+    """Whether parameters of one shape lie in several groups, so that their order says nothing."""
+    groups = [{str(k) for k in group} for group in listed]
+    return sum(any(k in group for k in keys) for group in groups) > 1

@@ -1,0 +1,71 @@
+"""Rows of JSON lines with all their numbers, also those whose names no vocabulary knows: one for each layer, expert.
+
+`metric_formats` keeps what it knows by name; a tracker's `grad_norm/layers.7.weight` is not among that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import deadline
+from .files import Line, RunFile
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
+
+_FILE_LIMIT = 1 << 30
+_STEPS = ("step", "global_step", "_step", "iteration", "iter", "train/global_step", "trainer/global_step")
+_KEYS = 20_000  # of one row
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line: its step where it names one, and its numbers; keys of nested objects are joined by `/`."""
+
+    file: RunFile
+    line: Line
+    step: int | None
+    numbers: dict[str, float]
+
+
+def json_rows(ws: Workspace, word: bytes) -> Iterator[Row]:
+    """Rows of every JSON-lines file of the run that hold `word`."""
+    for file in ws.by_role("metrics", "data", "log", "other"):
+        if file.good or file.size > _FILE_LIMIT or ".json" not in file.path.name:
+            continue
+        head = ws.read(file, 4096)
+        if not head.lstrip().startswith(b"{") or word not in ws.read(file, 1 << 20):
+            continue
+        for line in ws.lines(file):
+            if word in line.data and (row := _row(file, line)) is not None:
+                yield row
+
+
+def _row(file: RunFile, line: Line) -> Row | None:
+    if line.number % 1024 == 0:
+        deadline.check()
+    try:
+        data = json.loads(line.data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict):
+        return None
+    numbers = dict(_flat(data))
+    step = next((numbers[k] for k in _STEPS if k in numbers), None)
+    return Row(file, line, int(step) if step is not None and abs(step) < 1e15 else None, numbers)
+
+
+def _flat(data: dict[str, Any], before: str = "", depth: int = 4) -> Iterator[tuple[str, float]]:
+    for i, (key, value) in enumerate(data.items()):
+        if i >= _KEYS:
+            return
+        if isinstance(value, dict) and depth:
+            yield from _flat(value, f"{before}{key}/", depth - 1)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                yield f"{before}{key}", float(value)
+            except OverflowError:
+                yield f"{before}{key}", float("inf")

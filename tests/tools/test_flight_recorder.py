@@ -315,6 +315,27 @@ def test_bits_turned_over_never_break_it(step: int, tmp_path: Path) -> None:
     assert seen(tmp_path).result.outcome in ("finding", "failed", "clean")
 
 
+def test_a_twin_is_read_as_if_it_were_the_first(tmp_path: Path) -> None:
+    from traindoctor.agent.reading.files import RunFile
+    from traindoctor.agent.reading.flight.dump import parse
+    from traindoctor.agent.reading.flight.twins import Twins
+
+    def made(shift: int, **more: Any) -> bytes:
+        rows = [entry(i, time_created_ns=10**18 + i * shift, **more) for i in range(5)]
+        return pickle.dumps({"version": "2.10", "pg_config": {}, "entries": rows}, protocol=2)
+
+    file = RunFile("a", tmp_path / "a", "capture", 0)
+    twins = Twins()
+    twins.learn(made(7), parse(file, made(7)))
+    twin = twins.of(file, made(9))
+    alone = parse(file, made(9))
+    assert twin is not None
+    for key, work in alone.work.items():
+        assert twin.work[key].rows == work.rows and twin.work[key].created.tolist() == work.created.tolist()
+    assert twins.of(file, made(9, input_sizes=[[9]])) is None and twins.of(file, made(9, state="started")) is None
+    assert twins.of(file, made(7).replace(b"all_reduce", b"all_gather")) is None
+
+
 def test_an_empty_dump_is_told(tmp_path: Path) -> None:
     write(tmp_path, job(2, {}), 3)
     (tmp_path / "nccl_trace_rank_2").write_bytes(b"")

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 from ... import deadline
 from ...errors import ParseError
-from ..files import RunFile
-from .dump import LIMIT, Dump, callers, load, parse
+from ..files import BLOCK, RunFile
+from .dump import LIMIT, Dump, Key, Work, callers, load, parse
 from .form import is_dump
+from .twins import Twins
 
 if TYPE_CHECKING:
     from ...workspace import Workspace
 
 HEAD = 8192
+ALIKE = 8  # different ends of one process group that are tried
 _NAMED = re.compile(r"nccl_trace|comm_trace|flight_?rec", re.IGNORECASE)
 _LAST_NUMBER = re.compile(r"\d+(?=\D*$)")
 _RANK = re.compile(r"(rank[-_.]?)\d+", re.IGNORECASE)
@@ -61,21 +63,30 @@ def recordings(ws: Workspace) -> list[Recording]:
 def _recordings(ws: Workspace) -> list[Recording]:
     found: dict[tuple, Recording] = {}
     loose: dict[tuple, list[Dump]] = {}
+    alike: dict[Key, list[Work]] = {}
+    twins = Twins()
     with _no_collector():
         for file in ws.by_role("capture"):
             deadline.check()
             named = bool(_NAMED.search(file.path.name)) and file.path.suffix not in (".log", ".txt", ".out", ".err")
-            if not is_dump(ws.read(file, HEAD)) and not named:
+            data = ws.read(file, LIMIT + 1 if named or file.size < BLOCK else HEAD)
+            if not is_dump(data[:HEAD]) and not named:
                 continue
             place = (file.run, file.good, file.attempt, file.variant, _without_rank(file))
             recording = found.setdefault(place, Recording(place[-1]))
             try:
-                dump = parse(file, ws.read(file, LIMIT + 1))
+                whole = data if len(data) > HEAD else ws.read(file, LIMIT + 1)
+                dump = twins.of(file, whole)
+                if dump is None:
+                    dump = parse(file, whole)
+                    twins.learn(whole, dump)
             except ParseError as e:
                 why = "empty" if not file.size else str(e)
                 recording.broken.append((file, why))
                 ws.tell(file.name, f"flight-recorder dump: {why}")
                 continue
+            for key, work in dump.work.items():
+                _share(alike.setdefault(key, []), work)
             if dump.rank is None:
                 loose.setdefault(place, []).append(dump)
             else:
@@ -84,6 +95,17 @@ def _recordings(ws: Workspace) -> list[Recording]:
         _place(found[place], dumps)
     kept = [r for r in found.values() if r.dumps or r.broken]
     return sorted(kept, key=lambda r: -len(r.dumps))
+
+
+def _share(known: list[Work], work: Work) -> None:
+    """Ranks in step hold equal rows: kept once, they need a thousandth of the memory."""
+    for other in known[-ALIKE:]:
+        if other.rows[-1] == work.rows[-1] and other.rows == work.rows:
+            work.rows = other.rows
+            work.records = other.records if other.records == work.records else work.records
+            work.states = other.states if other.states == work.states else work.states
+            return
+    known.append(work)
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def _differ(found: Verdict) -> None:
         at = bisect_left(work.rows, (found.base,)) if found.base else 0
         rows = strict(work.rows[at:] if at else work.rows)
         deadline.check()
-        same = next((c for c in classes if c[0][-1:] == rows[-1:] and c[0] == rows), None)
+        same = next((c for c in classes if c[0] is rows or (c[0][-1:] == rows[-1:] and c[0] == rows)), None)
         if same is None:
             classes.append((rows, [rank], rank, at))
         else:

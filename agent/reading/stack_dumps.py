@@ -58,6 +58,9 @@ PYSTACK = re.compile(
 )
 PROBING = re.compile(r"^\[Python\] file: (?P<file>\S.{0,400}?):(?P<line>\d{1,7}) func: (?P<function>\S.{0,200})$")
 PROBING_NATIVE = re.compile(r"^\[C/C\+\+\] 0x[0-9a-f]+, file: (?P<file>[^\n]{0,400}):(?P<line>\d{1,7})$")
+INTERPRETER = re.compile(
+    r"^(?:_RN|_?Py[A-Z_]|_?py[a-z]*_|run_(?:eval|mod)|cfunction_|method_vectorcall|__libc_start|_start$)|probing"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +138,19 @@ def stacks(lines: Iterable[Line], limit: int = 4000) -> list[Stack]:
     found: list[Stack] = []
     heading = _Heading()
     current: Stack | None = None
+    native: re.Match[str] | None = None  # probing names a native frame on the line after its address
     for line in lines:
         prefix = PREFIX.match(line.text)
         text = line.text[prefix.end() if prefix else 0 :].rstrip()
-        frame = _frame(text, line, current, heading.line is not None)
+        if m := PROBING_NATIVE.match(text):
+            native, heading.line = m, heading.line or line
+            continue
+        if native and text.startswith("\t"):
+            frame, native = _native(text.strip(), native, line), None
+            if frame is None:
+                continue
+        else:
+            frame = _frame(text, line, current, heading.line is not None)
         if frame is None:
             if heading.take(text, line) or (text.strip() and current is not None and not _beside(text, current)):
                 current = None
@@ -159,10 +171,17 @@ def stacks(lines: Iterable[Line], limit: int = 4000) -> list[Stack]:
 
 def _beside(text: str, current: Stack) -> bool:
     """Lines that stand between the frames of a stack: a source line, probing's native names and blank locals."""
-    if text.startswith("\t") or text.strip() == "locals:":
+    if text.startswith("\t"):
         return True
     last = current.frames[-1]
     return not last.native and last.indent >= 0 and len(text) - len(text.lstrip()) > last.indent
+
+
+def _native(name: str, at: re.Match[str], line: Line) -> StackFrame | None:
+    """A native frame of probing; None for those of the interpreter and of probing itself."""
+    if INTERPRETER.search(name) or "/Python-3." in at["file"]:
+        return None
+    return StackFrame(name[:300], at["file"].rpartition("/")[2], int(at["line"]), True, line)
 
 
 def _depth(text: str) -> int | None:

@@ -39,7 +39,8 @@ def list_checkpoints(ws: Workspace) -> ToolResult:
     """List the checkpoints of the run, with what names, sizes and headers already tell.
 
     Framework, step, parts and size of each; unfinished saves, missing and surplus shards, files that are empty or
-    cut short, trackers (`latest`) that name nothing, states missing for a resume. No tensor is read: `verify_checkpoint` does that.
+    cut short, trackers (`latest`) that name nothing, states missing for a resume. No tensor is read;
+    `verify_checkpoint` does that.
     """
     held = [c for c in checkpoints(ws) if not c.good]
     if not held:

@@ -21,7 +21,7 @@ _KINDS = {
     "optimizer": re.compile(r"^(?!.*(class|name|sched))(base_)?optim(izer)?s?(_state\w*)?$|^opt(_state)?$", re.I),
     "scheduler": re.compile(r"sched", re.I),
     "rng": re.compile(r"rng|random_state|(^|_)seed_state", re.I),
-    "data_state": re.compile(r"sampler|data_?loader|dataset|data_(state|iter)|consumed|^loops$|batch_(progress|idx)", re.I),
+    "data_state": re.compile(r"sampler|data_?loader|dataset|data_(state|iter)|consumed|^loops$|batch_progress", re.I),
     "scaler": re.compile(r"^(grad_)?scaler|native_amp_scaling|loss_scaler", re.I),
 }  # fmt: skip
 _STEP = re.compile(r"^(global_?steps?|steps?|iteration|iter|iter_num|current_step|num_steps|total_steps_done)$", re.I)

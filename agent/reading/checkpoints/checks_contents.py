@@ -85,7 +85,7 @@ def _trainer_step(ws: Workspace, file: RunFile) -> int | None:
         step = json.loads(ws.read(file, 64 << 20)).get("global_step")
     except (ValueError, RecursionError, AttributeError):
         return None
-    return step if isinstance(step, int) and not isinstance(step, bool) else None
+    return step if _is_count(step) else None
 
 
 def _look(ws: Workspace, found: Contents, part: str, state: State) -> None:
@@ -98,7 +98,7 @@ def _look(ws: Workspace, found: Contents, part: str, state: State) -> None:
                 continue
             if part in _COUNTING and _STEP.match(path[-1]) and (step := _number(ws, value)) is not None:
                 found.steps.append(Told("checkpoint", step, state.file, ".".join(path)))
-            if path[-1] == "skipped_steps" and isinstance(value, int):
+            if path[-1] == "skipped_steps" and _is_count(value):
                 found.skipped = value
         found.scaled |= bool(_SCALED.search(state.file.path.name)) or "scaler" in found.kinds
     found.steps += _optimizer_steps(ws, part, state)
@@ -124,10 +124,13 @@ def _nothing(value: Any) -> bool:
     return value is None or (isinstance(value, list | tuple | dict | str) and not value)
 
 
+def _is_count(value: Any) -> bool:
+    """A plain number that may be a step: a hostile one of a thousand digits is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 53
+
+
 def _number(ws: Workspace, value: Any) -> float | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
+    if _is_count(value):
         return value
     return scalar(ws, value) if isinstance(value, Tensor) and value.count == 1 else None
 
@@ -168,11 +171,11 @@ def _plain_steps(tree: Any, path: str, depth: int) -> Iterator[tuple[str, float]
         return
     for key, value in list(tree.items())[:_SCALARS]:
         inside = f"{path}.{key}" if path else str(key)
-        if key == "step" and path and isinstance(value, int | float) and not isinstance(value, bool):
+        if key == "step" and path and _is_count(value):
             yield inside, value
         elif key == "param_groups" and isinstance(value, list):
             for i, group in enumerate(value[:_SCALARS]):
-                if isinstance(group, dict) and isinstance(group.get("step"), int):
+                if isinstance(group, dict) and _is_count(group.get("step")):
                     yield f"{inside}.{i}.step", group["step"]
         elif isinstance(value, dict) and ("optim" in inside or "state" in inside) and "sched" not in inside:
             yield from _plain_steps(value, inside, depth + 1)
@@ -184,7 +187,7 @@ def _scheduler_steps(part: str, state: State) -> Iterator[Told]:
         return
     if state.format == "dcp":
         for name, value in tree.items():
-            if str(name).endswith("last_epoch") and "sched" in str(name) and isinstance(value, int):
+            if str(name).endswith("last_epoch") and "sched" in str(name) and _is_count(value):
                 yield Told("scheduler", value, state.file, str(name))
         return
     places = (
@@ -194,7 +197,7 @@ def _scheduler_steps(part: str, state: State) -> Iterator[Told]:
         for one in place if isinstance(place, list) else [place]:
             if not isinstance(one, dict):
                 continue
-            if isinstance(one.get("last_epoch"), int):
+            if _is_count(one.get("last_epoch")):
                 yield Told("scheduler", one["last_epoch"], state.file, f"{name}.last_epoch".strip("."))
-            elif isinstance(one.get("last_batch_iteration"), int):
+            elif _is_count(one.get("last_batch_iteration")):
                 yield Told("scheduler", one["last_batch_iteration"] + 1, state.file, f"{name}.last_batch_iteration")

@@ -247,7 +247,7 @@ def _told_step(ws: Workspace, files: dict[str, list[RunFile]]) -> int | None:
             step = json.loads(ws.read(file, _SMALL)).get("global_step")
         except (ValueError, RecursionError, AttributeError):
             continue
-        if isinstance(step, int):
+        if isinstance(step, int) and 0 <= step < 1 << 53:
             return step
     return None
 

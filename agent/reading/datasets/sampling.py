@@ -33,6 +33,7 @@ class Look:
         rows: the records kept: every `every`-th one.
         seen: records that passed by, kept or not.
         faults: what is broken, at most `FAULTS` of a kind; `counts` has how many there were.
+        within: numbers of the records that are wanted; all where it is None.
         repeated: estimated share of lines that occurred before; None where lines are no records.
         stopped: why the rest of the file was not read; empty where all was.
     """
@@ -48,6 +49,7 @@ class Look:
     undecodable: list[Line] = field(default_factory=list)
     undecoded: int = 0
     stopped: str = ""
+    within: range | None = None
     _cost: int = 0
 
     @property
@@ -64,6 +66,8 @@ class Look:
     def wanted(self, number: int) -> bool:
         """Whether the record of that number belongs to the sample, as it is now."""
         self.seen = max(self.seen, number + 1)
+        if self.within is not None:
+            return number in self.within
         return number % self.every == 0
 
     def keep(self, row: Row, limit: int, cost: int) -> None:
@@ -92,7 +96,7 @@ def look(ws: Workspace, source: Source, limit: int, cost: int, seconds: float) -
     out = Look(source)
     ends = time.monotonic() + seconds
     try:
-        for n, row in enumerate(_rows(ws, source, out)):
+        for n, row in enumerate(stream(ws, source, out)):
             if row.number % out.every == 0:
                 out.keep(row, limit, cost)
             if n % 64 == 0 and time.monotonic() > ends:
@@ -106,7 +110,8 @@ def look(ws: Workspace, source: Source, limit: int, cost: int, seconds: float) -
     return out
 
 
-def _rows(ws: Workspace, source: Source, out: Look) -> Iterator[Row]:
+def stream(ws: Workspace, source: Source, out: Look) -> Iterator[Row]:
+    """The records that `out` wants, one after the other; it hears of what is broken."""
     file, tell, wanted = source.file, out.tell, out.wanted
     if source.kind == "jsonl":
         return json_rows(_watched(long_lines(ws, file), out), file, tell, wanted)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from ..errors import UsageError
 from .copying import Progress, beside, copy_bytes, publish, refuse_existing, refuse_full
 from .reset_plan import ResetPlan, plan_reset
 from .single_file import keys_of, rewrite
@@ -36,6 +37,13 @@ def reset_optimizer(checkpoint: Path, output: Path, keep_scheduler: bool, progre
     Raises:
         UsageError: either end does not fit, the kind is not rewritten, no room, or the file is not safe to load.
     """
+    try:
+        return _reset(checkpoint, output, keep_scheduler, progress)
+    except OSError as e:
+        raise UsageError(f"{output} was not written: {e.strerror or e}") from None
+
+
+def _reset(checkpoint: Path, output: Path, keep_scheduler: bool, progress: Progress) -> Reset:
     refuse_existing(checkpoint, output)
     plan = plan_reset(checkpoint, keep_scheduler)
     refuse_full(output, size_of(checkpoint, plan))

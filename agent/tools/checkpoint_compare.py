@@ -53,6 +53,8 @@ def compare_checkpoints(
         evidence = list(_keys(ws, chosen, left, right, pairs))
         return finding(f"{left.name} and {right.name} have no tensor name in common", evidence)
     moved = changes(ws, [p for p in pairs.both if is_trained(p[2], p[0])])
+    if not moved:
+        return failed(f"{left.name} and {right.name} have no trainable tensor in common whose values lie in the files")
     optimizer = optimizer_of(ws, chosen[1], right)
     trained = judge(moved, left, optimizer if optimizer.moments else None)
     evidence = [*_keys(ws, chosen, left, right, pairs), *_moves(ws, chosen, trained, moved)]

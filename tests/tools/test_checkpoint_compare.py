@@ -12,6 +12,7 @@ from traindoctor.agent.errors import ToolError
 from traindoctor.agent.tools.checkpoint_compare import compare_checkpoints
 from traindoctor.agent.workspace import Workspace
 
+from tests.checkpoints.makers import made as made_checkpoints
 from tests.tools.captured import Seen
 from tests.tools.training_runs import made
 
@@ -118,3 +119,16 @@ def test_a_truncated_side_is_never_called_clean(runs, tmp_path):
 def test_nothing_to_compare(tmp_path):
     (tmp_path / "train.log").write_text("step 1 loss 2\n")
     assert compared(tmp_path).result.outcome == "not_applicable"
+
+
+@pytest.mark.parametrize("kind", ["zero1", "zero2", "zero3"])
+def test_deepspeed_whose_rate_was_zero_at_its_first_steps(kind):
+    """The warm-up starts at zero, so the second save equals the first, in the flat fp32 buffers too."""
+    assert compared(made_checkpoints(kind)).one("ckpt_diff.all_identical") is True
+
+
+@pytest.mark.parametrize("kind", ["dcp", "lightning", "peft", "torch"])
+def test_other_frameworks_that_train(kind):
+    seen = compared(made_checkpoints(kind))
+    assert seen.result.outcome == "clean", seen.result.summary
+    assert seen.one("ckpt_diff.unchanged_fraction") == 0

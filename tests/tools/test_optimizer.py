@@ -9,6 +9,7 @@ import pytest
 from traindoctor.agent.tools.optimizer import optimizer_state
 from traindoctor.agent.workspace import Workspace
 
+from tests.checkpoints.makers import made as made_checkpoints
 from tests.tools.captured import Seen
 from tests.tools.training_runs import made
 
@@ -87,3 +88,17 @@ def test_a_damaged_file_is_not_called_clean(runs, tmp_path):
     path = tmp_path / "checkpoint-6" / "optimizer.pt"
     path.write_bytes(path.read_bytes()[:20_000])
     assert seen_in(tmp_path).result.outcome in ("failed", "not_applicable")
+
+
+@pytest.mark.parametrize("kind", ["zero1", "zero2", "zero3"])
+def test_deepspeed_partitions(kind):
+    seen = seen_in(made_checkpoints(kind))
+    assert seen.result.outcome == "clean" and "flat buffers" in seen.result.summary
+    assert seen.one("optimizer.step") == 2
+
+
+def test_a_distributed_checkpoint_names_its_parameters():
+    seen = seen_in(made_checkpoints("dcp"))
+    assert seen.result.outcome == "clean", seen.result.summary
+    assert seen.one("optimizer.learning_rate") == pytest.approx(1e-3)
+    assert seen.one("optimizer.step") == 4

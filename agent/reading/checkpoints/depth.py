@@ -40,7 +40,7 @@ def place(name: str) -> tuple[int, int, int]:
 
 def module_of(name: str) -> str:
     """The block whose share a parameter is: `layers.3` for those in the stack, else its module."""
-    inner = bare(name)
+    inner = bare(name).partition(" @")[0]
     found = _LAYER.search(inner)
     return inner[: found.end(1)] if found else inner.rpartition(".")[0] or inner
 

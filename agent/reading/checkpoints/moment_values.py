@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _FIRST = ("exp_avg", "momentum_buffer", "grad_avg", "moment1")
 _SECOND = ("exp_avg_sq", "square_avg", "moment2", "sum")
 _SLACK = 8.0  # betas may have been changed on the way, and moments may be kept in 16 bits
+_ABSURD = 1e6  # times the bound: one such element is a broken number
 _TINY = 1e-15  # a smaller gradient squares to nothing in float32
 _ELEMENTS = 1 << 20
 _THREADS = 4
@@ -41,7 +42,7 @@ class MomentValues:
         first_nonzero, second_nonzero: elements that are not zero.
         nonfinite: elements of either slot that are NaN or infinite.
         negative: elements of the second moment below zero, which no average of squares can be.
-        impossible: elements whose first moment is beyond what their second moment allows.
+        impossible: elements whose first moment is beyond what their second moment allows; `absurd`: by far.
         first_squares: sum of squares of the first moment.
         second_sum: sum of the second moment: of squared gradients.
         second_most: greatest element of the second moment.
@@ -56,6 +57,7 @@ class MomentValues:
     nonfinite: int = 0
     negative: int = 0
     impossible: int = 0
+    absurd: int = 0
     first_squares: float = 0.0
     second_sum: float = 0.0
     second_most: float = 0.0
@@ -119,10 +121,11 @@ def _values(ws: Workspace, moments: Moments, bound: float) -> MomentValues:
             _add_first(found, one)
             _add_second(found, two)
             if len(one) == len(two):
-                small = np.abs(one) > _TINY
                 with np.errstate(over="ignore", invalid="ignore"):
-                    beyond = small & (np.square(one, dtype=np.float64) > bound * np.maximum(two, 0).astype(np.float64))
-                found.impossible += int(beyond.sum())
+                    squares, most = np.square(one, dtype=np.float64), bound * np.maximum(two, 0).astype(np.float64)
+                    beyond = (np.abs(one) > _TINY) & (squares > most)
+                    found.impossible += int(beyond.sum())
+                    found.absurd += int((beyond & (two > 0) & (squares > _ABSURD * most)).sum())
             seen += len(one)
         found.read = seen == found.count
     else:

@@ -7,19 +7,22 @@ in what stands in front.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..files import RunFile
 from .layouts import Checkpoint
+from .moment_names import name_moments
 from .numbers import chunks
 from .parts import State, Tensor
-from .weights import SLOTS, Weights, is_trained, states_of, whole
+from .weights import SLOTS, Weights, states_of, whole
 
 if TYPE_CHECKING:
     from ...workspace import Workspace
 
+_GROUP = re.compile(r"(?:^|\.)param_groups\.(?P<group>.+)\.(?P<field>\w+)$")
 _FLAT = ("fp32_flat_groups", "single_partition_of_fp32_groups", "partition_count", "base_optimizer_state")
 
 
@@ -67,7 +70,7 @@ class Optimizer:
         held: names of parameters that the groups list, where they could be told.
         matched: every parameter of the groups was given a name by order and shape.
         readable: every file was understood.
-        files: those that hold moments or groups.
+        files, groups_of: those that hold moments or groups, and the groups of each.
     """
 
     checkpoint: Checkpoint
@@ -80,6 +83,7 @@ class Optimizer:
     readable: bool = True
     why: str = ""
     files: list[RunFile] = field(default_factory=list)
+    groups_of: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -108,6 +112,7 @@ def _read(ws: Workspace, checkpoint: Checkpoint, weights: Weights) -> Optimizer:
             moments = held.setdefault(path, Moments(path, path.rpartition(".")[2], state))
             moments.slots.setdefault(slot, tensor)
         groups = [g for listed in _groups(state.tree) for g in listed if isinstance(g, dict)]
+        groups = groups or list(_flattened(state.tree))
         if not held and not groups:
             continue
         found.files.append(state.file)
@@ -117,10 +122,11 @@ def _read(ws: Workspace, checkpoint: Checkpoint, weights: Weights) -> Optimizer:
             moments.step = _step(ws, state, moments.path)
         found.moments += held.values()
         found.groups += groups
+        found.groups_of[state.file.name] = groups
         found.flat |= any(part in name for name in state.tensors for part in _FLAT)
     found.listed = sum(len(g["params"]) for g in found.groups if isinstance(g.get("params"), list))
     if not found.flat:
-        _name(found, weights)
+        name_moments(found, weights)
     return found
 
 
@@ -134,6 +140,7 @@ def _slots(state: State) -> Iterator[tuple[str, str, Tensor]]:
 
 
 def _step(ws: Workspace, state: State, path: str) -> float | None:
+    path = whole(path)
     tensor = state.tensors.get(f"{path}.step")
     if tensor is not None:
         if tensor.size > 64:
@@ -164,68 +171,14 @@ def _groups(tree: Any, depth: int = 5) -> Iterator[list[Any]]:
         yield from _groups(value, depth - 1)
 
 
-def _name(found: Optimizer, weights: Weights) -> None:
-    """Give moments the names of their parameters: saved ones, names in the path, else order and shape."""
-    names = {n: t for n, t in weights.tensors.items() if is_trained(t, n)}
-    for moments in found.moments:
-        inner = whole(moments.path)
-        moments.parameter = next((n for n in _tails(inner) if n in names), None)
-    listed: list[list[Any]] = [g["params"] for g in found.groups if isinstance(g.get("params"), list)]
-    saved = {
-        str(k): n
-        for g in found.groups
-        if isinstance(g.get("param_names"), list) and isinstance(g.get("params"), list)
-        for k, n in zip(g["params"], g["param_names"], strict=False)
-    }
-    if saved:
-        for moments in found.moments:
-            moments.parameter = moments.parameter or saved.get(moments.key)
-        found.held = set(saved.values())
-        found.matched = len(saved) == found.listed
-    elif not any(m.parameter for m in found.moments):
-        found.matched = _by_order(found, listed, names)
-    else:
-        found.matched = all(m.parameter for m in found.moments)
-
-
-def _tails(path: str) -> Iterator[str]:
-    """`optimizer.state.layers.0.w` -> itself, `state.layers.0.w`, `layers.0.w`, ..."""
-    parts = path.split(".")
-    for i in range(len(parts) - 1):
-        yield ".".join(parts[i:])
-
-
-def _by_order(found: Optimizer, listed: list[list[Any]], names: dict[str, Tensor]) -> bool:
-    """Match by order and shape within each group: certain only where as many parameters as weights have a shape.
-
-    Groups keep the order of the model (decay and no-decay split it), so within a group a shape's n-th parameter
-    is the n-th weight of that shape among those no other group took.
-    """
-    shapes = {m.key: m.shape for m in found.moments}
-    counts: dict[tuple[int, ...], int] = {}
-    for shape in shapes.values():
-        counts[shape] = counts.get(shape, 0) + 1
-    by_shape: dict[tuple[int, ...], list[str]] = {}
-    for name, tensor in names.items():
-        by_shape.setdefault(tensor.shape, []).append(name)
-    keys = [str(k) for group in listed for k in group] or list(shapes)
-    given: dict[str, str] = {}
-    if len(keys) == len(names) and len(listed) <= 1:  # all of them, in one group: the order of the model itself
-        pairs = list(zip(keys, names.items(), strict=True))
-        if all(shapes.get(key, t.shape) == t.shape for key, (_, t) in pairs):
-            given = {key: name for key, (name, _) in pairs}
-    if not given:
-        for shape, same in by_shape.items():
-            mine = [k for k in keys if shapes.get(k) == shape]
-            if len(mine) == len(same) and not _split(mine, listed):
-                given |= dict(zip(mine, same, strict=True))
-    found.held = set(given.values())
-    for moments in found.moments:
-        moments.parameter = given.get(moments.key)
-    return bool(found.moments) and all(m.parameter for m in found.moments)
-
-
-def _split(keys: list[str], listed: list[list[Any]]) -> bool:
-    """Whether parameters of one shape lie in several groups, so that their order says nothing."""
-    groups = [{str(k) for k in group} for group in listed]
-    return sum(any(k in group for k in keys) for group in groups) > 1
+def _flattened(tree: Any) -> Iterator[dict[str, Any]]:
+    """Groups of a distributed checkpoint, whose keys are joined: by the group's number, or by each parameter's name."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        if isinstance(key, str) and (part := _GROUP.search(key)):
+            found.setdefault(part["group"], {})[part["field"]] = value
+    seen: list[dict[str, Any]] = []
+    for group in found.values():
+        if group not in seen and len(seen) < 1000:
+            seen.append(group)
+    yield from seen

@@ -16,6 +16,7 @@ from .weights import Weights, is_adapter, is_trained
 _HUGE = 1e4  # root mean square of gradients: of no training that works
 _APART = 1e5  # times the median of the other parameters
 _BEHIND = 0.02  # share of the steps by which a parameter may lag
+_DISAGREE = 0.01  # share of impossible elements that proves moments of another parameter
 _ZERO_SHARE = 0.999  # of a second moment at zero while its first moment is not
 
 
@@ -32,8 +33,10 @@ class Told:
 
 def told(moments: Moments, key: str, value: Value, text: str) -> Told:
     """A fact about the moments of one parameter."""
-    member = next(iter(moments.slots.values())).name if moments.slots else moments.path
-    return Told(key, value, moments.state.file, member, text)
+    tensor = next(iter(moments.slots.values()), None)
+    if tensor is None:
+        return Told(key, value, moments.state.file, moments.path, text)
+    return Told(key, value, tensor.file, tensor.name, text)
 
 
 def health(values: list[MomentValues], optimizer: Optimizer) -> Iterator[Told]:
@@ -73,7 +76,7 @@ def _broken(v: MomentValues) -> Iterator[Told]:
     if lost and v.first_nonzero > 0.1 * v.count:
         text = f"{label}: the second moment is zero while the first is not: the next step divides by epsilon alone"
         yield told(v.moments, "optimizer.variance_zero", label, text)
-    elif v.impossible > max(1, 1e-4 * v.count):
+    elif v.impossible > max(1, _DISAGREE * v.count) or v.absurd:
         text = (
             f"{label}: in {v.impossible} of {v.count} elements the first moment is larger than the second allows: "
             "they do not belong together"

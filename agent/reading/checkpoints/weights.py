@@ -35,6 +35,8 @@ SLOTS = frozenset(
      "exp_hessian", "hessian", "moment1", "moment2", "exp_avg_bf16", "master_param")
 )  # fmt: skip
 _PARTS = ("model",)
+# DeepSpeed keeps the weights that are trained in the optimizer's shards, as flat buffers of each rank.
+_MASTERS = re.compile(r"(?:fp32_flat_groups|single_partition_of_fp32_groups)\.\d+$")
 _GRADIENTS = re.compile(r"(?i)(?:^|[/_.-])grad(?:ient)?s?(?:[_.-]|$)")
 
 
@@ -114,6 +116,8 @@ def _read(ws: Workspace, checkpoint: Checkpoint) -> Weights:
     states = states_of(ws, checkpoint, *parts)
     if not states and "metadata" in checkpoint.files:
         states = states_of(ws, checkpoint, "metadata")
+    if checkpoint.framework == "deepspeed":
+        states += states_of(ws, checkpoint, "optimizer")
     by_name: dict[str, list[tuple[RunFile, Tensor]]] = {}
     for state in states:
         if not state.readable:
@@ -140,7 +144,9 @@ def weights_in(state: State) -> dict[str, Tensor]:
             continue
         inner = name.removeprefix(prefix)
         if not prefix and (_NOT_WEIGHTS.match(inner) or whole(inner).rpartition(".")[2] in SLOTS):
-            continue
+            if not (masters := _MASTERS.search(inner)):
+                continue
+            inner = masters[0]
         found[inner] = tensor
     return found
 

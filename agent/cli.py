@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from .commands import config, diagnosis, evaluation, index, playbook, salvage, sessions, tool
+from .commands import collect, config, diagnosis, evaluation, index, playbook, salvage, sessions, tool
 from .commands.streams import nobody_listens
 from .errors import DoctorError
 
@@ -52,6 +52,7 @@ app.add_typer(playbook.app, name="playbook")
 app.add_typer(index.app, name="index")
 app.add_typer(salvage.app, name="salvage")
 app.command(name="eval")(evaluation.evaluate)
+app.command(name="collect")(collect.collect)
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(config.app, name="config")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -88,16 +89,59 @@ def _kept(stream: object) -> str:
 
 
 class Recorded:
-    """Answers from `shell.json`: a list of `{argv, code, stdout, stderr}`. What was not recorded did not run."""
+    """Answers from `shell.json`: a list of `{argv, code, stdout, stderr}`. What was not recorded did not run.
+
+    Our own programs are recognised under another interpreter's path, and with other paths or processes to look at,
+    where they were run once: a recording is replayed on other machines and in other folders.
+    """
 
     def __init__(self, path: Path) -> None:
         entries = json.loads(path.read_text()) if path.is_file() else []
-        self._answers = {tuple(e["argv"]): e for e in entries}
+        self._answers = {_plain(e["argv"]): e for e in entries}
+        programs = [_program(e["argv"]) for e in entries]
+        self._once = {p: e for p, e in zip(programs, entries, strict=True) if p and programs.count(p) == 1}
 
     def run(
         self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None
     ) -> Completed:
-        entry = self._answers.get(tuple(argv))
+        entry = self._answers.get(_plain(argv)) or self._once.get(_program(argv) or "")
         if entry is None:
             return Completed(tuple(argv), None, "", f"{argv[0]}: not recorded")
-        return Completed(tuple(argv), entry["code"], entry.get("stdout", ""), entry.get("stderr", ""))
+        return Completed(tuple(entry["argv"]), entry["code"], entry.get("stdout", ""), entry.get("stderr", ""))
+
+
+class Recording:
+    """Runs commands by another shell and keeps what they answered, as `Recorded` reads it; the last answer counts."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._kept: dict[tuple[str, ...], Completed] = {}
+
+    def run(
+        self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> Completed:
+        done = self._shell.run(argv, timeout, env, cwd)
+        self._kept[done.argv] = done
+        return done
+
+    @property
+    def answers(self) -> list[dict[str, object]]:
+        """The content of a `shell.json`, in the order of the first calls."""
+        return [
+            {"argv": list(d.argv), "code": d.code, "stdout": d.stdout, "stderr": d.stderr} for d in self._kept.values()
+        ]
+
+
+_PYTHON = re.compile(r"(?:^|/)python(?:3(?:\.\d+)?)?$")
+OWN = ("-m", "traindoctor.")  # how a program of ours is started
+
+
+def _plain(argv: list[str]) -> tuple[str, ...]:
+    """A command with any Python interpreter under one name."""
+    return ("python" if _PYTHON.search(argv[0]) else argv[0], *argv[1:])
+
+
+def _program(argv: list[str]) -> str | None:
+    """The name of our own program that a command starts; None for any other."""
+    words = [w for w in argv[1:3] if w != "-I"] + argv[3:4]
+    return words[1] if len(words) > 1 and words[0] == OWN[0] and words[1].startswith(OWN[1]) else None

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "conclude", "passages", "quotes", "patch", "llm", "proofs", "advice"),
     ("graph", "checkpoints", "store"),
     ("session",),
-    ("outline", "render", "markdown", "evals", "tui"),
+    ("outline", "render", "markdown", "evals", "tui", "collect"),
     ("commands", "cli"),
 )  # fmt: skip
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}

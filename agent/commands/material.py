@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 
 if TYPE_CHECKING:
+    from ..shell import Shell
     from ..workspace import Workspace
 
 STDIN = "-"
@@ -20,12 +21,15 @@ def workspace(
     also: list[str] | None = None,
     question: str = "",
     pids: list[int] | None = None,
-    live: bool = False,
+    live: bool | None = None,
+    shell: Shell | None = None,
 ) -> Workspace:
     """A workspace over the named paths (this folder where none is named).
 
     Args:
-        live: this machine itself is asked about, so that no file is needed.
+        live: this machine itself is asked about, so that no file is needed; False: never; None: where the run was
+            made here.
+        shell: runs commands in place of the usual one.
 
     Raises:
         UsageError: a path does not exist, or standard input cannot be read (twice).
@@ -41,9 +45,10 @@ def workspace(
         good=[_path(name) for name in good or []],
         also=[_existing(name) for name in also or []],
         question=question,
-        live=True if live or pids else None,
+        live=True if live or pids else live,
+        shell=shell,
         pids=tuple(pids or ()),
-        may_be_empty=live or bool(pids),
+        may_be_empty=bool(live or pids),
     )
 
 

@@ -299,6 +299,10 @@ class Pickle(Instructions):
         if (version := self._number(1)) > 5:
             self._bad(f"is of the unknown protocol {version}")
 
+    def _frame(self) -> None:
+        if self._number(8) > self._window.size - self._base - self._at:
+            raise Damaged("truncated", f"the pickle ends at its byte {self._window.size}, inside of a frame")
+
     def _buffer_out_of_band(self) -> None:
         self._bad("needs buffers that are kept elsewhere")
 
@@ -334,7 +338,7 @@ _FOLLOW: dict[int, Callable[[Pickle], None]] = {
         "i": Pickle._instance, "o": Pickle._object, "b": Pickle._build,
         "P": lambda p: p._persistent(p._line().decode("latin1")), "Q": lambda p: p._persistent(p._stack.pop()),
         0x82: Pickle._extension, 0x83: Pickle._extension, 0x84: Pickle._extension,
-        0x80: Pickle._version, 0x95: lambda p: p._take(8) and None,
+        0x80: Pickle._version, 0x95: Pickle._frame,
         0x97: Pickle._buffer_out_of_band, 0x98: lambda p: None,
     }.items()
 }  # fmt: skip

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ... import deadline
 from .dtypes import KINDS, size_of
 from .parts import Damaged, Opaque, Problem, State, Tensor
 from .symbols import Array, Blob, Built, Global, NumpyType, Storage, View
 
 Place = tuple[int, int, str]  # start in the file, bytes, name of the member
-_NODES = 4_000_000
+_NODES = 1_000_000  # containers and objects, shared ones each time; plain values weigh a sixteenth
 _DEPTH = 150
 _PLAIN = frozenset((str, int, float, bool, type(None), bytes, complex))
 _MODULE = {"_modules", "_parameters", "_buffers"}
@@ -30,6 +31,9 @@ class Placing:
         self._state, self._where, self._swapped = state, where, swapped
         self._left = _NODES
         self._open: set[int] = set()
+        # Containers without tensors: themselves, what they became, and what a walk through them costs.
+        self._done: dict[int, tuple[Any, Any, int]] = {}
+        self._met_open = False  # there are cycles: what is seen depends on where one comes from
         self._mute = 0  # inside of what describes a distributed tensor: its tensors are no part of the model
 
     def tree(self, value: Any, path: str = "") -> Any:
@@ -68,31 +72,43 @@ class Placing:
     def _nested(self, value: Any, path: str, depth: int) -> Any:
         if depth > _DEPTH:
             raise Damaged("too_large", f"nested deeper than {_DEPTH} levels at {path[:80]}")
+        known = self._done.get(id(value))
+        if known is not None:
+            self._count(known[2] * 16)  # who reads the tree will walk through it again
+            return known[1]
         if id(value) in self._open:
+            self._met_open = True
             return Opaque("cycle")
         self._open.add(id(value))
-        try:
-            if type(value) is dict:
-                return self._dict(value, path, depth)
-            if type(value) is list:
-                self._count(len(value))
-                for i, item in enumerate(value):
-                    if type(item) not in _PLAIN:
-                        value[i] = self._any(item, f"{path}.{i}" if path else str(i), depth + 1)
-                return value
-            if type(value) is tuple:
-                self._count(len(value))
-                if all(type(item) in _PLAIN for item in value):
-                    return value
-                return tuple(self._any(v, f"{path}.{i}" if path else str(i), depth + 1) for i, v in enumerate(value))
-            return self._object(value, path, depth)
-        finally:
-            self._open.discard(id(value))
+        before, left = len(self._state.tensors), self._left
+        made = self._parts(value, path, depth)
+        self._open.discard(id(value))
+        if len(self._state.tensors) == before and not self._met_open:
+            self._done[id(value)] = value, made, left - self._left
+        return made
 
-    def _count(self, more: int) -> None:
-        self._left -= more + 1
+    def _parts(self, value: Any, path: str, depth: int) -> Any:
+        if type(value) is dict:
+            return self._dict(value, path, depth)
+        if type(value) is list:
+            self._count(len(value))
+            for i, item in enumerate(value):
+                if type(item) not in _PLAIN:
+                    value[i] = self._any(item, f"{path}.{i}" if path else str(i), depth + 1)
+            return value
+        if type(value) is tuple:
+            self._count(len(value))
+            if all(type(item) in _PLAIN for item in value):
+                return value
+            return tuple(self._any(v, f"{path}.{i}" if path else str(i), depth + 1) for i, v in enumerate(value))
+        return self._object(value, path, depth)
+
+    def _count(self, values: int) -> None:
+        self._left -= values // 16 + 1
         if self._left < 0:
-            raise Damaged("too_large", f"more than {_NODES} values, most of them the same ones again")
+            raise Damaged("too_large", "more values than are held here, or the same ones again and again")
+        if not self._left & 0xFFF:
+            deadline.check()
 
     def _dict(self, value: dict[Any, Any], path: str, depth: int) -> dict[Any, Any]:
         self._count(len(value))

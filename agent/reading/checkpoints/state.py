@@ -85,6 +85,9 @@ def _read_pickle(window: Window, state: State) -> None:
         value = pickle.read()
     finally:
         note_globals(pickle, state)
+    if pickle.storages:
+        text = f"a pickle that needs {len(pickle.storages)} storages, which are not in the file"
+        state.problems.append(Problem("missing_member", text))
     state.tree = Placing(state, lambda _: None).tree(value)
     if pickle.end < window.size:
         state.problems.append(Problem("hole", f"{window.size - pickle.end} bytes after the end of the pickle"))

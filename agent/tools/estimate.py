@@ -1,0 +1,297 @@
+"""How much memory a training step needs, what fits, and the cheapest change that makes it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ..errors import ToolError
+from ..playbook import quantity
+from ..reading import memory_model, memory_model_changes, model_config
+from ..reading.memory_model import Estimate
+from ..reading.memory_model_capacity import Capacity, recorded, said
+from ..reading.memory_model_plan import Plan
+from ..reading.memory_model_settings import UNSHARDED, Read, plan_of
+from ..reading.model_config import Described, tables
+from ..tool import failed, finding, not_applicable, tool
+from ..types import Evidence, ToolResult
+from ..workspace import Workspace
+
+GIB = 1 << 30
+MARGIN = 0.15  # within which the answer is "tight"
+LAYOUT = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "dp": "data"}
+FIXED = ("weights", "gradients", "optimizer state", "float32 copy", "gathered weights", "communication")
+KEYS = {
+    "weights": "weights_bytes", "gradients": "gradients_bytes", "optimizer state": "optimizer_bytes",
+    "activations": "activations_bytes", "logits": "logits_bytes", "KV cache": "kv_cache_bytes",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Case:
+    """What is estimated: the model, the plan with where it came from, the room there is."""
+
+    described: Described
+    read: Read
+    estimate: Estimate
+    capacity: Capacity | None
+    several: bool = False
+
+    @property
+    def overhead(self) -> float:
+        """Context, communicators and the allocator's rounding."""
+        row = tables()["overhead"]
+        fixed = float(quantity(row["context"]))
+        if self.estimate.plan.world > 1:
+            fixed += float(quantity(row["communicators"]))
+        return fixed + row["rounding"] * self.estimate.peak.total
+
+    @property
+    def needed(self) -> float:
+        return self.estimate.peak.total + self.overhead
+
+    @property
+    def room(self) -> float:
+        """Bytes that tensors may take."""
+        return max(0.0, self.capacity.bytes - self.overhead) if self.capacity else 0.0
+
+
+@tool(emits=("estimate.*",))
+def estimate_memory(
+    ws: Workspace,
+    config: Annotated[str, Field(description="config.json of the run, or a model name such as Qwen2.5-7B")] = "",
+    gpu: Annotated[str, Field(description="GiB of the device, or its name such as H100")] = "",
+    micro_batch: Annotated[int, Field(description="sequences per device and step; 0: as the run says", ge=0)] = 0,
+    sequence: Annotated[int, Field(description="tokens of a sequence; 0: as the run says", ge=0)] = 0,
+    ranks: Annotated[int, Field(description="GPUs of the run; 0: as the run says", ge=0)] = 0,
+    zero: Annotated[int, Field(description="ZeRO stage 0 to 3 (FSDP: 3); -1: as the run says", ge=-1, le=3)] = -1,
+    precision: Annotated[str, Field(description="fp32, mixed, bf16, or master (16 bit with a float32 copy)")] = "",
+    optimizer: Annotated[str, Field(description="adamw, adamw_8bit, adafactor, sgd, momentum, lion, muon")] = "",
+    checkpointing: Annotated[str, Field(description="none, selective or full")] = "",
+    layout: Annotated[str, Field(description="such as tp=2,pp=4,cp=1,ep=8")] = "",
+    lora_rank: Annotated[int, Field(description="rank of adapters; 0: none; -1: as the run says", ge=-1)] = -1,
+    bits: Annotated[int, Field(description="4 or 8 for a quantised base under adapters; -1: as the run says")] = -1,
+    kv_tokens: Annotated[int, Field(description="tokens an engine on the same GPU keeps in its cache", ge=0)] = 0,
+) -> ToolResult:
+    """Estimate the memory of a training step by component, what fits, and the cheapest change that does.
+
+    Use for an out-of-memory error or before a run: parameters, gradients, optimizer, activations, logits and KV cache
+    for the run's model and layout (ZeRO, FSDP, tensor and pipeline parallel, checkpointing, offload, LoRA). What is
+    left out is taken from the run's settings; what those leave open is assumed and told. Sizes of tensors are within
+    15 % of measured ones; the context of the driver is a round figure on top.
+    """
+    described = _described(ws, config)
+    if described is None:
+        return not_applicable("no model is described: no config.json, no model flags, no well-known model name")
+    read = plan_of(ws)
+    given = {"micro_batch": micro_batch, "sequence": sequence, "world": ranks, "precision": precision,
+             "optimizer": optimizer, "checkpointing": checkpointing, "cached_tokens": kv_tokens}  # fmt: skip
+    changes = {k: v for k, v in given.items() if v}
+    changes |= {k: v for k, v in (("zero", zero), ("lora_rank", lora_rank), ("bits", bits)) if v >= 0}
+    plan = _changed(read.plan, changes, layout)
+    capacity = said(gpu) if gpu else recorded(ws)
+    if gpu and capacity is None:
+        raise ToolError(f"gpu {gpu!r} is neither a size in GiB nor a card that is known")
+    try:
+        estimate = memory_model.of(described.model, plan)
+    except ValueError as e:
+        return failed(str(e))
+    known = {"micro-batch 1": micro_batch, "2048 tokens": sequence, "AdamW": optimizer,
+             "bf16 under autocast": precision}  # fmt: skip
+    known |= {UNSHARDED: zero >= 0 or plan.shards == 1}
+    read.assumed = [a for a in read.assumed if not known.get(a) and not (ranks and "rank(s)" in a)]
+    case = _Case(described, read, estimate, capacity, len(model_config.models_of(ws)) > 1 and not config)
+    return finding(_summary(case), list(_evidence(ws, case)), _table(case))
+
+
+def _described(ws: Workspace, config: str) -> Described | None:
+    found = model_config.models_of(ws)
+    if not config:
+        return max(found, key=lambda d: memory_model.parameters_of(d.model)) if found else None
+    for described in found:
+        if described.file and (described.file.name == config or described.file.name.endswith(f"/{config}")):
+            return described
+    model = model_config.of_name(config)
+    if model is None:
+        names = ", ".join(d.file.name for d in found if d.file) or "none"
+        raise ToolError(f"{config!r} is no config.json of the run and no well-known model (described: {names})")
+    return Described(model)
+
+
+def _changed(plan: Plan, changes: dict[str, Any], layout: str) -> Plan:
+    allowed = {
+        "precision": ("fp32", "mixed", "bf16", "master"), "optimizer": tuple(tables()["optimizers"]),
+        "checkpointing": ("none", "selective", "full"),
+    }  # fmt: skip
+    for name, values in allowed.items():
+        if changes.get(name, values[0]) not in values:
+            raise ToolError(f"{name} {changes[name]!r} is none of {', '.join(values)}")
+    if changes.get("bits", 0) not in (0, 4, 8):
+        raise ToolError(f"bits {changes['bits']} is none of 0, 4, 8")
+    data = 0
+    for part in filter(None, layout.replace(" ", "").split(",")):
+        name, _, value = part.partition("=")
+        if name not in LAYOUT or not value.isdigit() or not 0 < int(value) < 1 << 20:
+            raise ToolError(f"layout {part!r} is not one of tp=, pp=, cp=, ep=, dp= with a number")
+        if name == "dp":
+            data = int(value)
+        else:
+            changes[LAYOUT[name]] = int(value)
+    new = replace(plan, **changes)
+    needed = new.tensor * new.pipeline * new.context
+    if "world" not in changes:
+        new = replace(new, world=needed * data if data else max(needed, new.world // needed * needed))
+    return new
+
+
+def _evidence(ws: Workspace, case: _Case) -> Iterator[Evidence]:
+    estimate, words = case.estimate, _sentence(case)
+    yield _cited(ws, case, "estimate.total_bytes", round(estimate.peak.total), words)
+    yield _cited(ws, case, "estimate.parameters", round(memory_model.parameters_of(estimate.model)), _about(case))
+    yield _cited(ws, case, "estimate.largest_component", estimate.peak.largest, words)
+    yield _cited(ws, case, "estimate.moment", estimate.peak.name, words)
+    for part, key in KEYS.items():
+        if value := estimate.part(part):
+            yield _cited(ws, case, f"estimate.{key}", round(value), words)
+    yield _cited(ws, case, "estimate.states_bytes", round(_states(estimate)), words)
+    if estimate.host:
+        yield _cited(ws, case, "estimate.host_bytes", round(estimate.host), words)
+    if case.read.assumed:
+        yield _cited(ws, case, "estimate.assumed", case.read.assumed, _assumed(case))
+    if case.capacity is None:
+        return
+    yield _capacity(ws, case)
+    yield _cited(ws, case, "estimate.needed_bytes", round(case.needed), words)
+    yield _cited(ws, case, "estimate.fits", _fits(case), words)
+    yield from _decisive(ws, case)
+    if _fits(case) != "yes":
+        _, together = memory_model_changes.that_fit(estimate.model, estimate.plan, case.room)
+        for change in together:
+            said_of = f"{change.title}: {_gib(change.estimate.peak.total)} (costs: {change.cost})"
+            yield _cited(ws, case, "estimate.change", change.title, said_of)
+
+
+def _decisive(ws: Workspace, case: _Case) -> Iterator[Evidence]:
+    """What alone exceeds the device, where nothing that decides it was assumed and the margin is clear."""
+    if case.several or case.capacity is None:
+        return
+    estimate, room, peak = case.estimate, case.room, case.estimate.peak
+    words = _sentence(case)
+    least = memory_model.of(estimate.model, replace(estimate.plan, **_least(case)))
+    world_known = not any("rank" in a for a in case.read.assumed)
+    if _states(least) > room * (1 + MARGIN) and world_known:
+        yield _cited(ws, case, "estimate.states_exceed", True, words)
+    measured = not case.read.assumed or case.read.assumed == ["AdamW"]
+    if not measured or peak.total < room * (1 + MARGIN):
+        return
+    if _states(estimate) < room * (1 - MARGIN):
+        yield _cited(ws, case, "estimate.batch_exceeds", True, words)
+        for name in ("logits", "activations"):
+            if peak.total - estimate.part(name) < room * (1 - MARGIN) and estimate.part(name) > 0.3 * peak.total:
+                yield _cited(ws, case, f"estimate.{name}_exceed", True, words)
+
+
+def _least(case: _Case) -> dict[str, Any]:
+    """Changes that make the plan as small as what is not known allows."""
+    small: dict[str, Any] = {}
+    if "bf16 under autocast" in case.read.assumed:
+        small["precision"] = "bf16"
+    if "AdamW" in case.read.assumed:
+        small["optimizer"] = "adamw_8bit"
+    return small
+
+
+def _states(estimate: Estimate) -> float:
+    """Bytes that any batch needs: the update's moment without its temporaries."""
+    update = next(m for m in estimate.moments if m.name == "update")
+    return sum(update.parts.get(n, 0.0) for n in FIXED)
+
+
+def _fits(case: _Case) -> str:
+    assert case.capacity is not None
+    ratio = case.needed / max(1.0, case.capacity.bytes)
+    return "no" if ratio > 1 + MARGIN else "tight" if ratio > 1 - MARGIN / 2 else "yes"
+
+
+def _cited(ws: Workspace, case: _Case, key: str, value: Any, text: str) -> Evidence:
+    """Evidence that names where the model is described and says the estimate in words."""
+    if case.described.file is not None:
+        return ws.binary(case.described.file, "estimate", key, value, text)
+    if case.described.setting is not None:
+        setting = case.described.setting
+        return ws.binary(setting.file, setting.key, key, value, text)
+    return Evidence(key=key, value=value, kind="asked", text=text)
+
+
+def _capacity(ws: Workspace, case: _Case) -> Evidence:
+    capacity = case.capacity
+    assert capacity is not None
+    if capacity.file and capacity.line:
+        return ws.cite(capacity.file, capacity.line, "estimate.capacity_bytes", round(capacity.bytes))
+    return Evidence(key="estimate.capacity_bytes", value=round(capacity.bytes), kind="asked", text=capacity.how)
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.1f} GiB"
+
+
+def _about(case: _Case) -> str:
+    model, plan = case.estimate.model, case.estimate.plan
+    count = memory_model.parameters_of(model) / 1e9
+    how = f"ZeRO {plan.zero}" if not plan.fsdp else f"FSDP ({'full' if plan.zero == 3 else 'gradients'})"
+    trained = f"LoRA rank {plan.lora_rank}" if plan.lora_rank else plan.optimizer
+    return (
+        f"{model.family}, {count:.2f} B parameters ({model.source}); {plan.precision}, {trained}, micro-batch "
+        f"{plan.micro_batch} x {plan.sequence} tokens, accumulation {plan.accumulation}, checkpointing "
+        f"{plan.checkpointing}, {plan.attention} attention; {plan.world} rank(s): tp {plan.tensor}, pp "
+        f"{plan.pipeline}, cp {plan.context}, ep {plan.expert}, {how}"
+    )
+
+
+def _sentence(case: _Case) -> str:
+    peak = case.estimate.peak
+    parts = ", ".join(f"{k} {_gib(v)}" for k, v in sorted(peak.parts.items(), key=lambda x: -x[1]))
+    of = f" of {_gib(case.capacity.bytes)}" if case.capacity else ""
+    return f"estimated {_gib(peak.total)}{of} per GPU at the {peak.name}: {parts}"
+
+
+def _assumed(case: _Case) -> str:
+    return "assumed, as no file says: " + ", ".join(case.read.assumed)
+
+
+def _summary(case: _Case) -> str:
+    if case.capacity is None:
+        return f"{_sentence(case)}; the device's memory is not known"
+    words = {"yes": "fits", "tight": "is tight", "no": "does not fit"}[_fits(case)]
+    largest = case.estimate.peak.largest
+    return f"{_gib(case.needed)} with overhead {words} in {_gib(case.capacity.bytes)}; most is {largest}"
+
+
+def _table(case: _Case) -> str:
+    """The components at every moment, what fits, and the changes."""
+    estimate = case.estimate
+    rows = [_about(case)]
+    if case.read.assumed:
+        rows.append(_assumed(case))
+    if case.several:
+        rows.append("several models are described: this is the largest (choose with config)")
+    names = list(dict.fromkeys(n for m in estimate.moments for n in m.parts))
+    rows.append(f"{'GiB':<18}" + "".join(f"  {m.name:>10}" for m in estimate.moments))
+    for name in [*names, "total"]:
+        cells = [(m, m.total if name == "total" else m.parts.get(name, 0)) for m in estimate.moments]
+        rows.append(f"{name:<18}" + "".join(f"  {v / GIB:>{max(10, len(m.name))}.2f}" for m, v in cells))
+    if estimate.host:
+        rows.append(f"host memory of one process: {_gib(estimate.host)}")
+    if case.capacity is None:
+        return "\n".join([*rows, "the device's memory is not known: name it with gpu"])
+    rows.append(f"device: {_gib(case.capacity.bytes)} ({case.capacity.how}); with about {_gib(case.overhead)} for the "
+                f"driver's context, communicators and rounding: {_gib(case.needed)}, fits: {_fits(case)}")  # fmt: skip
+    alone, together = memory_model_changes.that_fit(estimate.model, estimate.plan, case.room)
+    rows += [f"  {_gib(c.estimate.peak.total):>10}  with {c.title} (costs: {c.cost})" for c in alone]
+    if _fits(case) != "yes":
+        chosen = "; then ".join(f"{c.title} -> {_gib(c.estimate.peak.total)}" for c in together)
+        rows.append(f"cheapest that fits: {chosen or 'nothing of this list'}")
+    return "\n".join(rows)

@@ -8,7 +8,6 @@ that cannot go on is dumped by a timer, as the watchdog of a real job would do.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from forked import each, joined
 
 PATIENCE = 2.0  # seconds until a rank that is stuck gets dumped
 TOGETHER = 5  # scenarios at a time
@@ -116,16 +116,16 @@ SCENARIOS: dict[str, Callable[[int], None]] = {
 def play(name: str, out: Path, rank: int, world: int) -> None:
     """One scenario in this process, which ends with it."""
 
+    leaving = threading.Lock()
+
     def leave() -> None:
+        leaving.acquire()  # for good: the timer and the end of the job may come together
         path = out / f"nccl_trace_rank_{rank}"
         path.with_suffix(".part").write_bytes(torch._C._distributed_c10d._dump_fr_trace())
         path.with_suffix(".part").rename(path)
         os._exit(0)
 
-    store = dist.FileStore(f"{out}/store", world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
-    store.set(f"ready{rank}", "1")
-    store.wait([f"ready{r}" for r in range(world)])  # not a barrier: that would be recorded
+    joined(out, rank, world)
     threading.Timer(PATIENCE, leave).start()
     try:
         SCENARIOS[name](rank)
@@ -136,21 +136,5 @@ def play(name: str, out: Path, rank: int, world: int) -> None:
     leave()
 
 
-def main() -> None:
-    root, names = Path(sys.argv[1]), sys.argv[2:] or list(SCENARIOS)
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.set_num_threads(1)
-    for first in range(0, len(names), TOGETHER):
-        children = []
-        for name in names[first : first + TOGETHER]:
-            out = root / name
-            out.mkdir(parents=True, exist_ok=True)
-            if (child := os.fork()) == 0:
-                play(name, out, rank, world)
-            children.append(child)
-        for child in children:
-            os.waitpid(child, 0)
-
-
 if __name__ == "__main__":
-    main()
+    each(list(SCENARIOS), TOGETHER, play)

@@ -21,8 +21,9 @@ def left_by(job: str, ranks: int, *arguments: str) -> Path:
 
     It is run again when the job's source changed.
     """
-    source = Path(__file__).with_name(f"{job}.py")
-    identity = hashlib.sha256(source.read_bytes() + repr((ranks, arguments)).encode()).hexdigest()[:16]
+    source, shared = Path(__file__).with_name(f"{job}.py"), Path(__file__).with_name("forked.py")
+    told = source.read_bytes() + shared.read_bytes() + repr((ranks, arguments)).encode()
+    identity = hashlib.sha256(told).hexdigest()[:16]
     folder = KEPT / f"{job}-{identity}"
     KEPT.mkdir(parents=True, exist_ok=True)
     with FileLock(KEPT / f"{job}.lock"):
@@ -41,9 +42,9 @@ def left_by(job: str, ranks: int, *arguments: str) -> Path:
 
 def _torchrun(source: Path, ranks: int, arguments: list[str], cwd: str) -> subprocess.CompletedProcess[str]:
     """Run from a copy, so that its frames name no folder of this checkout."""
-    copy = Path(cwd) / source.name
-    shutil.copy(source, copy)
-    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", copy.name]
+    for path in (source, source.with_name("forked.py")):
+        shutil.copy(path, cwd)
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", source.name]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_FR_BUFFER_SIZE": "2000", "PYTHONPATH": ""}
     return subprocess.run(
         [*argv, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=280, check=False

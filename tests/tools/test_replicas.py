@@ -1,0 +1,74 @@
+"""Replicas of real Gloo trainings: in step, without the wrapper, all with the same data."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from traindoctor.agent.tools.replicas import replica_divergence
+from traindoctor.agent.workspace import Workspace
+
+from tests.jobs.started import left_by
+from tests.tools.captured import Seen, look
+
+
+@pytest.fixture(scope="session")
+def trained() -> Path:
+    return left_by("training", 3)
+
+
+def seen(folder: Path) -> Seen:
+    return Seen(replica_divergence(Workspace([folder])), folder)
+
+
+def test_synchronized_replicas_are_equal(trained: Path) -> None:
+    found = seen(trained / "in_step")
+    assert found.result.outcome == "clean" and found.one("replica.parameters_equal") is True
+    assert found.values("replica.checkpoints_equal") == [True, True] and found.one("replica.loss_spread") > 0
+
+
+def test_a_model_without_its_wrapper_drifts(trained: Path) -> None:
+    found = seen(trained / "unwrapped")
+    assert found.result.outcome == "finding" and found.one("replica.differ_from_step") == 0
+    assert len(set(found.values("replica.parameters_differ"))) == 2
+    assert len(found.values("replica.checkpoint_differs")) == 2 and found.one("replica.checkpoint_differs") > 0.01
+
+
+def test_checkpoints_alone_tell_it(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "unwrapped" / "checkpoint", tmp_path / "checkpoint")
+    assert seen(tmp_path).result.outcome == "finding"
+
+
+@pytest.mark.parametrize("name", ["same_data", "averaged"])
+def test_equal_losses_on_all_ranks_are_told_and_blame_nothing(name: str, trained: Path) -> None:
+    found = seen(trained / name)
+    assert found.values("replica.losses_identical") == [True, True]
+    assert found.result.outcome == "clean" and "same data" in found.result.summary
+
+
+def test_losses_that_drift_apart(tmp_path: Path) -> None:
+    log = "".join(
+        f"[rank{r}]: step={s} loss={2.0 - s * 0.03 if r == 0 else 2.0 + s * 0.05 + 0.01 * r:.4f}\n"
+        for s in range(40) for r in range(3)
+    )  # fmt: skip
+    found = look(replica_divergence, tmp_path, train_log=log)
+    assert found.one("replica.loss_spread_growth") > 3 and found.result.outcome == "finding"
+
+
+def test_shards_are_no_replicas(trained: Path, tmp_path: Path) -> None:
+    for path in (trained / "unwrapped" / "checkpoint").iterdir():
+        shutil.copy(path, tmp_path / path.name.replace("model", "zero_optim_states"))
+    assert seen(tmp_path).result.outcome == "not_applicable"
+
+
+def test_a_broken_checkpoint_is_not_called_clean(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "in_step" / "checkpoint", tmp_path / "checkpoint")
+    path = tmp_path / "checkpoint" / "model_rank_1.pt"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    found = seen(tmp_path)
+    assert found.result.outcome != "clean"
+
+
+def test_nothing_to_compare(tmp_path: Path) -> None:
+    assert look(replica_divergence, tmp_path, train_log="step 1 loss 2.0\n").result.outcome == "not_applicable"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
@@ -71,6 +70,8 @@ def read_database(path: Path) -> list[Track]:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, float, int, int, int]]:
+    import sqlite3
+
     try:
         # immutable: no lock and no journal are made beside the user's file
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as base:

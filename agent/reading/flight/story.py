@@ -36,8 +36,18 @@ class Story:
 
     @property
     def waits(self) -> Verdict | None:
-        """The group in which all members wait in the same collective, where nothing else is wrong."""
-        stuck = [v for v in self.verdicts if v.waiting]
+        """The group in which members wait in the same collective, where nothing else is wrong.
+
+        With Gloo what has ended on one rank has ended for all: another rank that still holds it was only dumped in
+        the moment before it noticed.
+        """
+        dumps = self.recording.dumps
+        stuck = [
+            v
+            for v in self.verdicts
+            if v.waiting
+            and (v.unheard or len(v.waiting) == len(v.last) or any(dumps[r].backend != "gloo" for r in v.waiting))
+        ]
         return min(stuck, key=lambda v: v.since) if stuck and self.first is None else None
 
 

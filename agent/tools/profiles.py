@@ -20,7 +20,8 @@ from ..tool import clean, failed, finding, not_applicable, tool
 from ..types import Evidence, Risk, ToolResult
 from ..workspace import Workspace
 
-TRACES = 8  # of ranks: the largest of each
+TRACES = 8  # the largest ones
+UNASKED = 256 << 20  # bytes of a trace that is read without being named
 SLOW = {"data": 0.25, "checkpoint": 0.2, "compile": 0.2, "communication_exposed": 0.25, "gpu_idle": 0.3, "sync": 0.3}
 Read = tuple[RunFile, Trace, Shares]
 EMITS = (
@@ -34,7 +35,7 @@ EMITS = (
 )  # fmt: skip
 
 
-@tool(emits=EMITS)
+@tool(emits=EMITS, recall=True)
 def training_profile(
     ws: Workspace,
     file: Annotated[str, Field(description="one trace to read; empty reads the largest ones")] = "",
@@ -47,18 +48,21 @@ def training_profile(
     idles, how often a step reads values from the device and from which function, and the largest operators.
     """
     traces = [f for f in ws.by_role("trace") if not f.good and (not file or f.name == file)]
-    traces = sorted(traces, key=lambda f: -f.size)[:TRACES]
+    large = [f for f in traces if f.size > UNASKED and not file]
+    traces = sorted((f for f in traces if f not in large), key=lambda f: -f.size)[:TRACES]
     read = _telling([(f, t, s) for f in traces if (t := _trace(ws, f)) and (s := shares(t))])
     tables = [] if file else list(_tables(ws))
     if not read and not tables:
+        if large:
+            return failed(f"{large[0].name} is large ({large[0].size >> 20} MiB): ask for it with --file {large[0].name}")
         if traces:
             return failed(f"{traces[0].name}: no events could be read from it")
         return not_applicable("no profiler's trace or table among the run's files")
     evidence = [e for f, t, s in read for e in _of_trace(ws, f, t, s)] + tables
     text = "\n".join(_table(f, t, s) for f, t, s in read)
     slow = [e for e in evidence if _is_slow(e)]
-    partly = [f.name for f, t, _ in read if not t.complete]
-    note = f"; not read to its end: {', '.join(partly[:4])}" if partly else ""
+    partly = [f.name for f, t, _ in read if not t.complete] + [f.name for f in large]
+    note = f"; not read to the end: {', '.join(partly[:4])}" if partly else ""
     if not slow and not partly:
         return clean(_summary(read, evidence), evidence, text)
     return finding(_summary(read, evidence) + note, evidence, text)

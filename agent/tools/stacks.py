@@ -47,6 +47,7 @@ def stacks(ws: Workspace) -> ToolResult:
 @tool(
     emits=(*EMITS, "stack.progress", "stack.process_state"),
     risk=Risk.PROBE,
+    recall=True,  # where processes are named and probing them is allowed
     live=True,
 )
 def dump_stacks(

@@ -118,7 +118,7 @@ def test_packed_compact_and_truncated(tmp_path: Path) -> None:
     assert seen.one("profile.gpu_busy_fraction") == pytest.approx(0.85, abs=0.01)
     (tmp_path / "rank3.pt.trace.json.gz").unlink()
     cut = look(training_profile, tmp_path, trace_json=whole[: len(whole) // 2])
-    assert cut.result.outcome == "finding" and "not read to its end" in cut.result.summary
+    assert cut.result.outcome == "finding" and "not read to the end" in cut.result.summary
     assert cut.one("profile.gpu_busy_fraction") == pytest.approx(0.85, abs=0.02)
 
 

@@ -1,0 +1,64 @@
+"""From what a profiler or a sampler saw to the cause: real artefacts, the whole diagnosis."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from traindoctor.agent.events import ReportReady
+from traindoctor.agent.report import Report
+from traindoctor.agent.session import diagnose
+from traindoctor.agent.tools.profiles import sample_stacks
+from traindoctor.agent.types import Risk
+from traindoctor.agent.workspace import Workspace
+
+from tests.live.jobs import started, torchrun, wait_for
+from tests.tools.test_profiles import traced
+
+
+def report(ws: Workspace, question: str, folder: Path, allow: Risk = Risk.READ) -> Report:
+    """The report of a whole diagnosis."""
+    events = list(diagnose(ws, question, state=folder / "state", allow=allow))
+    assert isinstance(events[-1], ReportReady)
+    return events[-1].report
+
+
+def test_a_slow_loader(tmp_path: Path) -> None:
+    run = traced(tmp_path, "loader")
+    made = report(Workspace([run]), "training is slow, why?", tmp_path)
+    assert made.root_cause and made.root_cause.id == "speed.data_starvation", made.differential[:3]
+    assert any(e.key == "profile.data_fraction" for e in made.evidence)
+
+
+def test_values_read_in_the_hot_loop(tmp_path: Path) -> None:
+    run = traced(tmp_path, "item")
+    made = report(Workspace([run]), "each step is slow although the model is small", tmp_path)
+    assert made.root_cause and made.root_cause.id == "speed.host_sync", made.differential[:3]
+    assert any(e.key == "profile.items_per_step" and e.value == 20 for e in made.evidence)
+
+
+def test_a_hanging_loader_of_a_live_job(tmp_path: Path) -> None:
+    with torchrun("forked_lock", tmp_path) as job:
+        ws = Workspace([tmp_path], pids=(job.pid,))
+        made = report(ws, "the job hangs, what is it waiting for?", tmp_path, Risk.PROBE)
+    # what else happened on the machine that runs the test (a kill for lack of memory) may rank beside it
+    assert "data.loader_crash" in [d.id for d in made.differential[:3]], made.differential[:3]
+    assert any(e.key == "stack.forked_lock" and e.kind == "command" for e in made.evidence)
+
+
+def test_samples_of_a_loop_that_waits_for_data(tmp_path: Path) -> None:
+    code = (
+        "import time, torch\nfrom torch.utils.data import DataLoader, Dataset\n"
+        "class Slow(Dataset):\n    def __len__(self):\n        return 100000\n"
+        "    def __getitem__(self, i):\n        time.sleep(0.02)\n        return torch.ones(2)\n"
+        "print('ready', flush=True)\nfor batch in DataLoader(Slow(), batch_size=4):\n    batch.sum()\n"
+    )
+    (tmp_path / "train.py").write_text(code)
+    with started([sys.executable, "train.py"], tmp_path) as job:
+        wait_for(tmp_path / "job.log", "ready")
+        result = sample_stacks(Workspace([tmp_path], pids=(job.pid,), may_be_empty=True), seconds=2.0)
+    assert result.outcome == "finding", result.summary
+    shares = {e.text.strip(): e.value for e in result.evidence if e.key == "profile.sampled_fraction"}
+    data = [e.value for e in result.evidence if e.key == "profile.data_fraction"]
+    assert data and data[0] > 0.5, shares
+    assert any("train.py" in str(e.value) for e in result.evidence if e.key == "profile.sampled_frame")

@@ -11,7 +11,7 @@ from ..reading.anchor_lines import Hit, anchored
 from ..reading.anchor_windows import excerpt
 from ..reading.command_output import output_lines
 from ..reading.files import RunFile
-from ..reading.gpu_state import FAULTS, facts
+from ..reading.gpu_state import FAULTS, Fact, facts
 from ..reading.nvml_answer import Answer, ask_nvml
 from ..reading.smi_xml import is_xml, xml_readings
 from ..shell import Completed
@@ -20,6 +20,11 @@ from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 SMI_SECONDS = 15.0
+# what a card says now tells nothing of a run that is over: keys of their own, unless its processes are named
+PASSING = {
+    "health_clean": "healthy_now", "utilization": "utilization_now", "memory_used": "memory_used_now",
+    "temperature": "temperature_now",
+}  # fmt: skip
 BROKEN: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (key, re.compile(pattern, re.IGNORECASE))
     for key, pattern in (
@@ -39,7 +44,8 @@ BROKEN: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         "gpu.other_process", "gpu.ended_process", "gpu.memory_unowned", "gpu.pcie_width_low", "gpu.pcie_gen_low",
         "gpu.nvlink_errors", "gpu.nvlink_inactive", "gpu.health_clean", "gpu.utilization", "gpu.memory_used",
         "gpu.memory_total", "gpu.mig", "gpu.persistence_off", "gpu.busy_no_progress", "gpu.missing", "gpu.error",
-        "gpu.no_answer", "gpu.driver_mismatch", "gpu.driver_missing",
+        "gpu.no_answer", "gpu.driver_mismatch", "gpu.driver_missing", "gpu.healthy_now", "gpu.utilization_now",
+        "gpu.memory_used_now", "gpu.temperature_now",
     ),
     recall=True,
     live=True,
@@ -68,12 +74,12 @@ def gpu_status(ws: Workspace) -> ToolResult:
     faults = [e for e in evidence if e.key.split(".")[1] in FAULTS]
     if not faults:
         note = f"; this machine: {why}" if why else ""
-        return clean(f"{evidence_count(evidence)} show no fault{note}", evidence, text)
+        return clean(f"{_cards(evidence)} show no fault{note}", evidence, text)
     kinds = list(dict.fromkeys(e.key.split(".")[1].replace("_", " ") for e in faults))
     return finding(", ".join(kinds) + (f" ({why})" if why else ""), evidence, text)
 
 
-def evidence_count(evidence: list[Evidence]) -> str:
+def _cards(evidence: list[Evidence]) -> str:
     """`2 GPUs`, where they were counted."""
     counts = [e.value for e in evidence if e.key == "gpu.count" and isinstance(e.value, int)]
     return f"{max(counts)} GPU{'s' if max(counts) > 1 else ''}" if counts else "the readings of the GPUs"
@@ -110,11 +116,16 @@ def _machine(ws: Workspace) -> tuple[list[Evidence], str]:
     """Evidence about this machine's cards, and why there is none or not all of it."""
     answer = ask_nvml(ws)
     evidence = [ws.answered(answer.done, f"gpu.{key}", value, line.text) for key, value, line in answer.trouble]
-    evidence += [ws.answered(answer.done, f"gpu.{f.key}", f.value, f.line.text) for f in facts(answer.readings, [])]
+    evidence += [_now(ws, answer.done, f) for f in facts(answer.readings, [])]
     if answer.usable or answer.hung:  # what hangs NVML hangs nvidia-smi too
         return evidence, answer.why
     more, why = _by_nvidia_smi(ws, answer)
     return evidence + more, why
+
+
+def _now(ws: Workspace, done: Completed, fact: Fact) -> Evidence:
+    key = fact.key if ws.pids else PASSING.get(fact.key, fact.key)
+    return ws.answered(done, f"gpu.{key}", fact.value, fact.line.text)
 
 
 def _by_nvidia_smi(ws: Workspace, answer: Answer) -> tuple[list[Evidence], str]:
@@ -129,7 +140,7 @@ def _by_nvidia_smi(ws: Workspace, answer: Answer) -> tuple[list[Evidence], str]:
     lines = list(output_lines(done.stdout))
     first = said.splitlines()[0] if said else "nothing"
     readings, why = xml_readings(lines) if is_xml(lines) else ([], f"nvidia-smi: {first}")
-    evidence = [ws.answered(done, f"gpu.{f.key}", f.value, f.line.text) for f in facts(readings, [])]
+    evidence = [_now(ws, done, f) for f in facts(readings, [])]
     return evidence + list(_refused(ws, done, said)), why
 
 

@@ -60,7 +60,7 @@ def test_healthy_cards(driver: pytest.MonkeyPatch, tmp_path: Path) -> None:
     driver.setenv("FAKE_NVML", "healthy")
     result = look(tmp_path / "run")
     assert result.outcome == "clean" and result.summary.startswith("2 GPUs"), result.summary
-    assert values(result, "gpu.health_clean") == [True] and values(result, "gpu.count") == [2]
+    assert values(result, "gpu.healthy_now") == [True] and not values(result, "gpu.health_clean") and values(result, "gpu.count") == [2]
     assert all(e.kind == "command" and e.text.startswith("{") for e in result.evidence)
 
 

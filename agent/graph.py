@@ -237,11 +237,13 @@ def _risk(tool: str) -> Risk:
 
 
 def _plain(value: Any) -> Any:
-    """Numpy scalars and tuples as plain data, floats that JSON cannot say as text."""
+    """Numpy scalars and tuples as plain data; integers beyond 64 bits, which the session cannot keep, as floats."""
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     if hasattr(value, "item") and not isinstance(value, str):
         return _plain(value.item())
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return float(value) if abs(value) < 1 << 1023 else str(value)[:40]
     return value

@@ -23,7 +23,8 @@ _LIMIT = 96 << 20  # bytes of one tokenizer.json; the largest in use have 40 MB
 _TOKENIZERS = 64  # folders that are read
 _NAMES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-    "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json",
+    "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "chat_template.jinja",
+    "chat_template.json",
 )  # fmt: skip
 _BESIDE = ("config.json", "generation_config.json")
 _ROLES = ("bos", "eos", "pad", "unk")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from ..errors import ToolError
 from ..reading.checkpoints.checks import Flaw, evidence_of
+from ..reading.checkpoints.checks_config import config_flaws
 from ..reading.checkpoints.checks_files import cut_flaws, name_flaws
+from ..reading.checkpoints.checks_parallel import layout_flaws
 from ..reading.checkpoints.checks_ranks import rank_flaws
 from ..reading.checkpoints.checks_trackers import tracker_flaws
 from ..reading.checkpoints.checks_verdict import Verdict, first_trouble, judged, last_clean
@@ -31,7 +34,8 @@ _SHOWN = 8  # flaws of a checkpoint in the text
         "checkpoint.count", "checkpoint.latest_step", "checkpoint.unfinished", "checkpoint.missing_shard",
         "checkpoint.surplus_shard", "checkpoint.truncated", "checkpoint.empty_file", "checkpoint.tracker_mismatch",
         "checkpoint.tracker_stale", "checkpoint.no_optimizer", "checkpoint.no_scheduler", "checkpoint.no_rng",
-        "checkpoint.index_broken", "checkpoint.unreadable",
+        "checkpoint.index_broken", "checkpoint.unreadable", "checkpoint.layout_differs",
+        "checkpoint.vocab_mismatch", "checkpoint.shape_mismatch",
     ),
     recall=True,
 )  # fmt: skip
@@ -51,6 +55,7 @@ def list_checkpoints(ws: Workspace) -> ToolResult:
         flaws += [(checkpoint, f) for f in rank_flaws(ws, checkpoint, held)]
         if number < _QUICK:
             flaws += [(checkpoint, f) for f in cut_flaws(checkpoint)]
+    flaws += [(held[-1], f) for f in (*layout_flaws(ws, held[-1]), *_shapes(ws, held[-1]))]
     evidence = [_count(ws, held), *_latest(ws, held), *_capped(ws, _once(flaws))]
     rows = [_row(c) for c in held[-_LISTED:]]
     if len(held) > _LISTED:
@@ -63,6 +68,14 @@ def list_checkpoints(ws: Workspace) -> ToolResult:
         words = ", ".join(f"{n} {key.replace('_', ' ')}" for key, n in telling.most_common(6))
         return finding(f"{summary}; {words}", evidence, "\n".join(rows))
     return clean(f"{summary}, nothing missing by names and sizes", evidence, "\n".join(rows))
+
+
+def _shapes(ws: Workspace, newest: Checkpoint) -> Iterator[Flaw]:
+    """Shapes against the config, where short headers tell them all."""
+    if all(f.path.suffix == ".safetensors" for f in newest.files.get("model", ())):
+        for flaw in config_flaws(ws, newest):
+            if flaw.key in ("checkpoint.vocab_mismatch", "checkpoint.shape_mismatch"):
+                yield flaw
 
 
 @tool(emits=("checkpoint.*",))
@@ -95,6 +108,7 @@ def verify_checkpoint(
     evidence = [_count(ws, held), *_latest(ws, held)]
     evidence += [_verdict(ws, v) for v in verdicts[:_PER_KEY]]
     evidence += _capped(ws, [p for p in pairs if p[1].key != "checkpoint.not_read"])
+    evidence += _from_the_start(ws, verdicts)
     rows = [*_told(verdicts), *(f"{c.name}: {f.text}" for c, f in trackers)]
     if not path:
         evidence += _clean(ws, rows) if depth == "full" else []
@@ -131,6 +145,19 @@ def _clean(ws: Workspace, rows: list[str]) -> list[Evidence]:
     rows.append(f"newest provably clean checkpoint{before}: {checkpoint.name}; {found.verdict.why}")
     file = checkpoint.tensor_files[0]
     return [ws.binary(file, checkpoint.name, "checkpoint.last_clean", checkpoint.name, rows[-1], step=checkpoint.step)]
+
+
+def _from_the_start(ws: Workspace, verdicts: list[Verdict]) -> Iterator[Evidence]:
+    """Saves that are not finite though the curves are not yet in trouble at their step: the save is the origin."""
+    trouble = first_trouble(ws)
+    for verdict in verdicts:
+        checkpoint = verdict.checkpoint
+        early = trouble is None or (checkpoint.step is not None and checkpoint.step < (trouble.step or 0))
+        flaw = next((f for f in verdict.flaws if f.key == "checkpoint.nonfinite"), None)
+        if flaw is not None and early:
+            until = f"before {trouble.key} at step {trouble.step}" if trouble else "no curve tells of trouble"
+            text = f"{flaw.text}; {until}"
+            yield evidence_of(ws, checkpoint, replace(flaw, key="checkpoint.nonfinite_first", text=text))
 
 
 def _told(verdicts: list[Verdict]) -> Iterator[str]:

@@ -54,7 +54,7 @@ def _expected(ws: Workspace, checkpoint: Checkpoint, held: list[Checkpoint]) -> 
 
 def _deepspeed(ws: Workspace, checkpoint: Checkpoint, bases: set[str]) -> Iterator[tuple[str, str]]:
     """One optimizer file for each data-parallel rank; with stage 3 one of the model's too."""
-    world = _world(ws, checkpoint)
+    world = zero_world(ws, checkpoint)
     found = [m for b in bases if (m := _ZERO.match(b))]
     if world is None:
         return
@@ -77,7 +77,7 @@ def _deepspeed(ws: Workspace, checkpoint: Checkpoint, bases: set[str]) -> Iterat
         yield "mp_rank_00_model_states.pt", "no file holds the model's own state"
 
 
-def _world(ws: Workspace, checkpoint: Checkpoint) -> tuple[int, int] | None:
+def zero_world(ws: Workspace, checkpoint: Checkpoint) -> tuple[int, int] | None:
     """Data and model parallel ranks that a DeepSpeed save comes from, as its first readable file tells."""
     for file in [*checkpoint.files.get("model", []), *checkpoint.files.get("optimizer", [])]:
         if not 0 < file.size <= _SMALL:
@@ -100,6 +100,12 @@ def _believed(data: int, model: int) -> tuple[int, int] | None:
     return (data, model) if 0 < data <= _MOST and 0 < model <= _MOST and data * model <= 16 * _MOST else None
 
 
+def verl_world(checkpoint: Checkpoint) -> int | None:
+    """Ranks that a verl save comes from, as its file names tell."""
+    found = [m for f in checkpoint.tensor_files if (m := _VERL.match(f.path.name))]
+    return int(found[0]["world"]) if found and int(found[0]["world"]) <= _MOST else None
+
+
 def _verl(names: set[str]) -> Iterator[tuple[str, str]]:
     for name in sorted(names):
         path = PurePosixPath(name)
@@ -114,7 +120,7 @@ def _verl(names: set[str]) -> Iterator[tuple[str, str]]:
 def _megatron(ws: Workspace, checkpoint: Checkpoint, names: set[str]) -> Iterator[tuple[str, str]]:
     folders = {p.parent.name: p.name for n in names if _MEGATRON.match((p := PurePosixPath(n)).parent.name)}
     for file in checkpoint.files.get("model", []):
-        sizes = _sizes(ws, file)
+        sizes = megatron_sizes(ws, file)
         if sizes is None or not folders:
             continue
         tensor, pipe = sizes
@@ -130,7 +136,7 @@ def _megatron(ws: Workspace, checkpoint: Checkpoint, names: set[str]) -> Iterato
         return
 
 
-def _sizes(ws: Workspace, file: RunFile) -> tuple[int, int] | None:
+def megatron_sizes(ws: Workspace, file: RunFile) -> tuple[int, int] | None:
     """Tensor and pipeline parallel sizes in the arguments that Megatron saves with the model."""
     if not 0 < file.size <= 1 << 40:
         return None

@@ -106,14 +106,17 @@ class Processes:
 
 def processes(ws: Workspace) -> Processes | None:
     """One look at this machine's processes, not memoised; None where it has no /proc or did not answer."""
-    done = ws.shell([sys.executable, "-m", __name__], SECONDS)
+    done = ws.shell([sys.executable, "-I", "-m", __name__], SECONDS)
     try:
         rows = json.loads(done.stdout) if done.code == 0 else None
     except ValueError:
         rows = None
     if not isinstance(rows, list):
         return None
-    found = [Process(**row) for row in rows if isinstance(row, dict)]
+    try:
+        found = [Process(**row) for row in rows]
+    except TypeError:  # recorded by another version
+        return None
     return Processes(done, {p.pid: p for p in found})
 
 

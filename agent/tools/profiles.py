@@ -54,7 +54,7 @@ def training_profile(
     tables = [] if file else list(_tables(ws))
     if not read and not tables:
         if large:
-            return failed(f"{large[0].name} is large ({large[0].size >> 20} MiB): ask for it with --file {large[0].name}")
+            return failed(f"{large[0].name} has {large[0].size >> 20} MiB: ask for it with --file {large[0].name}")
         if traces:
             return failed(f"{traces[0].name}: no events could be read from it")
         return not_applicable("no profiler's trace or table among the run's files")

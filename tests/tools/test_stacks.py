@@ -114,3 +114,124 @@ def test_any_mixture_of_lines(texts: list[str]) -> None:
         assert all(f.line in lines for f in stack.frames)
         where(stack)
     sd.json_stacks("\n".join(texts))
+
+
+def test_equal_stacks_are_merged_over_ranks(tmp_path: Path) -> None:
+    for rank in range(6):
+        (tmp_path / f"rank{rank}.txt").write_text(f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5))
+    seen = look(stacks, tmp_path, rank6_txt="$ py-spy dump --pid 9 (rank 6)\n" + LOADER)
+    groups = seen.values("stack.group")
+    assert groups[0].startswith("6 ranks (0-5): collective: all_reduce") and "called from train (train.py:88)" in groups[0]
+    assert groups[1].startswith("1 rank (6): dataloader")
+    assert seen.one("stack.odd_where") == "dataloader"
+
+
+def test_ranks_in_different_collectives(tmp_path: Path) -> None:
+    other = COLLECTIVE.replace("all_reduce", "barrier").replace("train (train.py:88)", "save (save.py:12)")
+    for rank in (0, 1, 2):
+        (tmp_path / f"rank{rank}.txt").write_text(f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5))
+    seen = look(stacks, tmp_path, rank3_txt="$ py-spy dump --pid 9 (rank 3)\n" + other.format(pid=9))
+    told = seen.one("stack.collectives_differ")
+    assert told.startswith("0-2: all_reduce at train.py:88") and "3: barrier at save.py:12" in told
+    assert seen.values("stack.rank_odd_one_out") == [3]
+
+
+def test_all_ranks_in_the_same_collective_are_not_blamed(tmp_path: Path) -> None:
+    for rank in range(4):
+        (tmp_path / f"rank{rank}.txt").write_text(f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5))
+    seen = look(stacks, tmp_path)
+    assert not seen.values("stack.rank_odd_one_out") and not seen.values("stack.collectives_differ")
+
+
+IDLE_WORKER = """Process {pid}: python train.py
+Parent Process 9: python train.py
+
+Thread {pid} (idle): "MainThread"
+    _PollLikeSelector.select (selectors.py:415)
+    wait (multiprocessing/connection.py:947)
+    Queue.get (multiprocessing/queues.py:113)
+    _worker_loop (torch/utils/data/_utils/worker.py:334)
+    BaseProcess.run (multiprocessing/process.py:108)
+    _MultiProcessingDataLoaderIter.__init__ (torch/utils/data/dataloader.py:1176)
+    main (job.py:67)
+"""
+
+
+def test_workers_without_an_order_are_idle(tmp_path: Path) -> None:
+    seen = look(stacks, tmp_path, dump_txt="".join(IDLE_WORKER.format(pid=p) for p in (11, 12)) + COLLECTIVE.format(pid=9))
+    assert not seen.values("stack.workers_stuck") and "dataloader" not in seen.values("stack.where")
+
+
+def test_a_lock_in_the_runs_own_code(tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text("import threading\nclass Reader:\n    def get(self):\n        with self.lock:\n            return 1\n")
+    dump = (
+        'Process 12: python\nThread 12 (idle): "MainThread"\n    get (data.py:4)\n    fetch (torch/utils/data/_utils/fetch.py:54)\n'
+        "    _worker_loop (torch/utils/data/_utils/worker.py:374)\n"
+    )
+    seen = look(stacks, tmp_path, dump_txt=dump)
+    assert seen.one("stack.lock_line") == "with self.lock:" and seen.of("stack.lock_line")[0].file == "data.py"
+    assert seen.one("stack.forked_lock") == "get (data.py:4)"
+
+
+def test_pystack_prints_the_outermost_frame_first(tmp_path: Path) -> None:
+    text = (
+        "Traceback for thread 4242 (python) [] (most recent call last):\n"
+        '    (Python) File "/proj/train.py", line 120, in <module>\n        main()\n'
+        '    (Python) File "/proj/train.py", line 88, in main\n        dist.barrier()\n'
+        '    (Python) File "/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 9, in barrier\n'
+    )
+    seen = look(stacks, tmp_path, pystack_txt=text)
+    assert seen.one("stack.where") == "collective" and "called from main (/proj/train.py:88)" in seen.one("stack.group")
+
+
+def test_python_frames_of_gdb(tmp_path: Path) -> None:
+    text = (
+        "(gdb) py-bt\nTraceback (most recent call first):\n"
+        '  File "/opt/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1291, in _try_get_data\n'
+        '    data = self._data_queue.get(timeout=timeout)\n  File "/proj/train.py", line 80, in train\n    for batch in loader:\n'
+    )
+    seen = look(stacks, tmp_path, bt_txt=text)
+    assert seen.one("stack.where") == "dataloader" and "called from train (/proj/train.py:80)" in seen.one("stack.group")
+
+
+def test_probings_backtrace(tmp_path: Path) -> None:
+    text = (
+        "[C/C++] 0x7fd78bfc67a8, file: :0\n\t_RINvNtCsgwUMlHOZE4Y_9backtrace\n\n"
+        "[C/C++] 0x7fd78caed545, file: ./time/../sysdeps/unix/sysv/linux/clock_nanosleep.c:48\n\t__GI___clock_nanosleep\n\n"
+        "[Python] file: /proj/train.py:7 func: wait_for_file\n\tlocals:\n\t\tpassword = hunter2\n\n"
+        "[C/C++] 0x7fd78ce98909, file: /tmp/Python-3.11.7/Python/pythonrun.c:1710\n\trun_eval_code_obj\n\n"
+        "[Python] file: /proj/train.py:1 func: <module>\n\tlocals:\n"
+    )
+    seen = look(stacks, tmp_path, probing_txt=text)
+    assert "wait_for_file (/proj/train.py:7)" in seen.values("stack.frame")
+    assert not any("hunter2" in str(e.value) + e.text for e in seen.evidence)
+
+
+def test_faulthandler_behind_rank_prefixes(tmp_path: Path) -> None:
+    def dump(rank: int, call: str) -> str:
+        head = f"[rank{rank}]:"
+        return (
+            f"{head}Timeout (0:05:00)!\n{head}Thread 0x00007f5b (most recent call first):\n"
+            f'{head}  File "{call}\n{head}  File "/proj/train.py", line {7 + rank // 3} in main\n'
+        )
+
+    at = '/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 9 in all_reduce'
+    log = "".join(dump(r, at) for r in range(3)) + dump(3, '/proj/data.py", line 3 in read_forever')
+    seen = look(stacks, tmp_path, train_log=log)
+    assert seen.values("stack.rank_odd_one_out") == [3] and seen.one("stack.odd_where") == "user"
+
+
+def test_a_captured_traceback_of_an_exception_is_no_dump(tmp_path: Path) -> None:
+    log = (
+        "terminate called after throwing an instance of 'c10::DistBackendError'\nC++ CapturedTraceback:\n"
+        "#4 std::_Function_handler<...> from Logging.cpp:0\n#5 c10::Error::Error(c10::SourceLocation, int) from ??:0\n"
+    )
+    assert look(stacks, tmp_path, train_log=log).result.outcome == "not_applicable"
+
+
+def test_json_frames_are_quoted_on_their_own_lines(tmp_path: Path) -> None:
+    threads = [{"pid": 1, "thread_id": 1, "thread_name": "MainThread", "active": False, "frames": [
+        {"name": "barrier", "filename": "torch/distributed/distributed_c10d.py", "line": 9, "short_filename": "x"},
+        {"name": "main", "filename": "train.py", "line": 3, "short_filename": "train.py"}]}]  # fmt: skip
+    seen = look(stacks, tmp_path, dump_json=json.dumps(threads, indent=2) + "\n" + json.dumps(threads, indent=2))
+    assert seen.lines("stack.where")[0].strip() == '"name": "barrier",'

@@ -66,6 +66,8 @@ class Record:
 def _texts(value: Any, depth: int) -> Iterator[str]:
     if isinstance(value, str):
         yield value
+    elif isinstance(value, list) and value and isinstance(value[0], int | float):
+        return  # token ids: no text among them
     elif depth < 6 and isinstance(value, list | dict):
         for part in list(value.values() if isinstance(value, dict) else value)[:2000]:
             yield from _texts(part, depth + 1)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ...workspace import Workspace
 
 MEMBERS = 1_000_000
+MARK, KEPT = 512, 64 << 10  # bytes of the zeros that end an archive; bytes of the stream that are kept for them
 TEXT = 1 << 20  # bytes of a text or JSON member that are read
 
 _TEXTS = ("json", "txt", "cls", "caption", "text")
@@ -28,8 +29,9 @@ _BROKEN = (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, Overflow
 def archive_rows(ws: Workspace, file: RunFile, tell: Tell, wanted: Callable[[int], bool]) -> Iterator[Row]:
     """Samples of a shard: members of one key together, text parts read, other parts as their size in bytes."""
     number, key, parts = 0, "", {}
+    stream = _Blocks(ws, file)
     try:
-        with tarfile.open(fileobj=_Blocks(ws, file), mode="r|") as opened:
+        with tarfile.open(fileobj=stream, mode="r|") as opened:
             for count, member in enumerate(opened):
                 deadline.check()
                 if count >= MEMBERS:
@@ -46,6 +48,9 @@ def archive_rows(ws: Workspace, file: RunFile, tell: Tell, wanted: Callable[[int
                 if suffix in parts:
                     tell(Fault(file, "torn_records", f"{member.name} occurs twice in one sample", member=member.name))
                 parts[suffix] = _part(opened, member, suffix, file, tell)
+            else:
+                if why := stream.ends(opened.offset):
+                    tell(Fault(file, "corrupt", f"tar, after {key or 'nothing'}: {why}", member=key or "start"))
     except _BROKEN as e:
         said = (str(e).splitlines() or [type(e).__name__])[0][:200]
         tell(Fault(file, "corrupt", f"tar, after {key or 'nothing'}: {said}", member=key or "start"))
@@ -71,7 +76,12 @@ def _part(opened: tarfile.TarFile, member: tarfile.TarInfo, suffix: str, file: R
         return member.size
     if last in _TEXTS:
         data = stream.read(TEXT)
-        return _json(data) if last == "json" else data.decode(errors="replace").strip()
+        if last != "json":
+            return data.decode(errors="replace").strip()
+        value = _json(data)
+        if value is None and data.strip() != b"null":
+            tell(Fault(file, "torn_records", f"{member.name} is no JSON", member=member.name))
+        return value
     head = stream.read(HEAD)
     tail, left = head, member.size - len(head)
     while left > 0 and (block := stream.read(min(left, 1 << 20))):
@@ -95,6 +105,15 @@ class _Blocks(io.RawIOBase):
     def __init__(self, ws: Workspace, file: RunFile) -> None:
         self._blocks = ws.blocks(file)
         self._rest = memoryview(b"")
+        self._kept, self._count = b"", 0  # the last bytes given out, and how many there were in all
+
+    def ends(self, offset: int) -> str:
+        """Why the archive does not end at `offset`, where the listing stopped; empty where its end mark is there."""
+        start = offset - (self._count - len(self._kept))
+        mark = self._kept[start : start + MARK] if start >= 0 else b""
+        if len(mark) < MARK:
+            return "no end mark: cut off, or still being written"
+        return "a header that is none" if mark.strip(b"\0") else ""
 
     def readable(self) -> bool:
         return True
@@ -106,4 +125,6 @@ class _Blocks(io.RawIOBase):
         part = self._rest[: len(into)]
         into[: len(part)] = part
         self._rest = self._rest[len(part) :]
+        self._kept = (self._kept + bytes(part))[-KEPT:]
+        self._count += len(part)
         return len(part)

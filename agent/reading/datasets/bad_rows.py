@@ -44,6 +44,7 @@ def faults_of(row: Row, limits: Limits, vocabulary: int | None, names: frozenset
         *questions.numbers([row]),
         *questions.ranges([row], vocabulary),
         *questions.controls([row]),
+        *questions.halves([row]),
     ]
     said: set[str] = set()
     for key, value, _ in found:

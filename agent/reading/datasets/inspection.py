@@ -101,6 +101,7 @@ def _found(rows: list[Row], limits: Limits, tokenizer: Tokenizer | None) -> Iter
         lambda: questions.ranges(rows, vocabulary),
         lambda: questions.numbers(rows),
         lambda: questions.controls(rows),
+        lambda: questions.halves(rows),
         lambda: questions.packing(rows),
         lambda: questions.classes(rows),
         lambda: questions.scripts(rows),

@@ -20,6 +20,7 @@ REPETITIVE, LEAST = 0.10, 500  # packed to less than a tenth; bytes of a text th
 RANDOM, RANDOM_LEAST = 0.72, 1000
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]|\x1b\[")
+_HALF = re.compile("[\ud800-\udfff]")
 _SCRIPTS = ("LATIN", "CJK", "CYRILLIC", "ARABIC", "HANGUL", "HIRAGANA", "KATAKANA", "DEVANAGARI", "HEBREW", "THAI",
             "GREEK")  # fmt: skip
 
@@ -34,6 +35,13 @@ def controls(rows: Sequence[Row]) -> Iterator[Found]:
     damaged = [r for r in rows if any(_CONTROL.search(t[:20000]) for t in r.texts())]
     for r in damaged[:2]:
         yield "control_characters", len(damaged), r
+
+
+def halves(rows: Sequence[Row]) -> Iterator[Found]:
+    """Halves of surrogate pairs, which JSON carries and no tokenizer takes."""
+    damaged = [r for r in rows if any(_HALF.search(t[:20000]) for t in r.texts())]
+    for r in damaged[:2]:
+        yield "encoding_damage", len(damaged), r
 
 
 def copies(rows: Sequence[Row]) -> Iterator[Found]:

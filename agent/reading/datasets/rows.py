@@ -77,6 +77,7 @@ def preview(fields: dict[str, Any], limit: int = PREVIEW) -> str:
         said = json.dumps(fields, ensure_ascii=False, default=_short)
     except (ValueError, RecursionError, TypeError):
         said = str(list(fields))
+    said = said.encode("utf-8", "replace").decode()  # JSON may carry half of a surrogate pair
     return said if len(said) <= limit else f"{said[:limit]}... ({len(said)} characters)"
 
 

@@ -44,7 +44,8 @@ class Tokenizer:
 
     def lengths(self, texts: list[str]) -> list[int]:
         """Ids of each text, without special tokens. Text over `TEXT` characters is scaled up from its start."""
-        encoded = self._inner.encode_batch_fast([t[:TEXT] for t in texts], add_special_tokens=False)
+        sound = [t[:TEXT].encode("utf-8", "replace").decode() for t in texts]
+        encoded = self._inner.encode_batch_fast(sound, add_special_tokens=False)
         return [
             len(e.ids) if len(t) <= TEXT else round(len(e.ids) * len(t) / TEXT)
             for e, t in zip(encoded, texts, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -147,7 +148,7 @@ def _array(file: RunFile, stream: Any, member: str, size: int) -> Iterator[Token
     try:
         version = npy.read_magic(stream)
         shape, fortran, dtype = (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(stream)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as e:
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, tokenize.TokenError) as e:
         raise ParseError(f"no array: {e}"[:200]) from None
     if dtype.kind not in "iu" or fortran:
         return

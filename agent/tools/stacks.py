@@ -126,10 +126,14 @@ def _lock_line(ws: Workspace, p: Place) -> Evidence | None:
     name = PurePath(frame.place).name
     for file in ws.by_role("code"):
         if PurePath(file.name).name == name:
-            line = next((x for x in ws.lines(file) if x.number == frame.number), None)
+            line = ws.memo(("line", file.name, frame.number), lambda f=file: _line_of(ws, f, frame.number))
             if line and LOCKING.search(line.text):
                 return ws.cite(file, line, "stack.lock_line", line.text.strip()[:120], rank=p.rank)
     return None
+
+
+def _line_of(ws: Workspace, file: RunFile, number: int) -> Line | None:
+    return next((x for x in ws.lines(file) if x.number == number), None)
 
 
 def _summary(places: list[Place]) -> str:

@@ -33,7 +33,7 @@ class Answers:
     def run(self, argv, timeout=10.0, env=None, cwd=None) -> Completed:
         self.asked.append(argv)
         if argv[0] == sys.executable:
-            return Completed(tuple(argv), 0 if self.rows is not None else None, json.dumps(self.rows or []))
+            return Completed(tuple(argv), 0 if self.rows is not None else None, "".join(json.dumps(r) + "\n" for r in self.rows or []))
         if argv[0] == "cat":
             return Completed(tuple(argv), 0, "1\n")
         answer = self.dumps.get(int(argv[-1]), Completed(tuple(argv), 1, "", "Error: No such process"))
@@ -123,7 +123,7 @@ def test_not_on_a_machine_that_is_not_the_runs(tmp_path: Path) -> None:
 
 
 def test_a_table_of_odd_rows(tmp_path: Path) -> None:
-    for rows in ([{"pid": 1}], ["x"], [{"pid": "a", "bogus": 1}]):
+    for rows in ([{"pid": 1}], ["x"], [{"pid": "a", "bogus": 1}], [{}]):
         assert ask(tmp_path, Answers(rows, {})).outcome in ("failed", "not_applicable")  # pyright: ignore[reportArgumentType]
 
 

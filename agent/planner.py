@@ -16,6 +16,7 @@ from .types import Call, Hypothesis, Risk
 LIKELY = 0.5  # probability from which a cause is called likely, and below which nothing is confirmed
 NAMED = 0.25  # below this, naming a cause is a guess among several
 CONFIRMED_MARGIN = 1.0  # log odds to the best rival that is not the winner's own consequence
+_FITTING = 3  # playbooks that the question fits best, whose checks are made where no evidence leads
 HEALTHY, INSUFFICIENT = "none.healthy", "none.insufficient_evidence"
 
 
@@ -53,6 +54,8 @@ class Offline:
         ranked = rank(view.playbooks, view.facts, view.prior)
         if not is_settled(ranked) and (call := _separating_check(ranked, view)):
             return [call]
+        if verdict(ranked) == INSUFFICIENT and (call := _asked_check(view)):
+            return [call]
         return Diagnosis(verdict(ranked), ranked)
 
 
@@ -73,13 +76,36 @@ def is_settled(ranked: list[Hypothesis]) -> bool:
 
 def _separating_check(ranked: list[Hypothesis], view: View) -> Call | None:
     """The first check not yet made that the leaders name; one that only one of them names tells most."""
-    tools, order = all_tools(), list(Risk)
     by_slug = {p.slug: p for p in view.playbooks}
     wanted: dict[str, list[str]] = {}
     for h in ranked[:3]:
         for name in by_slug[h.playbook].checks:
             wanted.setdefault(name, []).append(h.cause)
-    ready = [
+    ready = _ready(wanted, view)
+    if not ready:
+        return None
+    _, name, for_causes = min(ready)
+    return Call(name, why=f"tells {' and '.join(for_causes)} apart" if len(ranked) > 1 else f"tests {for_causes[0]}")
+
+
+def _asked_check(view: View) -> Call | None:
+    """Where nothing speaks for any cause, a check of the playbooks that fit the question best.
+
+    Some failures leave no line at all: what is wrong with them lies in a checkpoint or in the data.
+    """
+    wanted: dict[str, list[str]] = {}
+    fitting = sorted((p for p in view.playbooks if p.slug in view.prior), key=lambda p: -view.prior[p.slug])
+    for p in fitting[:_FITTING]:
+        for name in p.checks:
+            wanted.setdefault(name, [p.cause])
+    ready = _ready(wanted, view)
+    return Call(ready[0][1], why=f"the question fits {ready[0][2][0]}") if ready else None
+
+
+def _ready(wanted: dict[str, list[str]], view: View) -> list[tuple[int, str, list[str]]]:
+    """Of the checks that causes name, those that may be made and were not: how many causes, the tool, the causes."""
+    tools, order = all_tools(), list(Risk)
+    return [
         (len(for_causes), name, for_causes)
         for name, for_causes in wanted.items()
         if name in tools
@@ -87,7 +113,3 @@ def _separating_check(ranked: list[Hypothesis], view: View) -> Call | None:
         and Call(name).identity not in view.done
         and not any(p.is_required() for p in tools[name].arguments.model_fields.values())
     ]
-    if not ready:
-        return None
-    _, name, for_causes = min(ready)
-    return Call(name, why=f"tells {' and '.join(for_causes)} apart" if len(ranked) > 1 else f"tests {for_causes[0]}")

@@ -93,8 +93,8 @@ class Sick:
         if argv[0] == "dmesg":
             line = "2026-11-20T10:00:02,000000+00:00 NVRM: Xid (PCI:0000:18:00): 79, pid=77, GPU has fallen off the bus.\n"
             return Completed(tuple(argv), 0, line)
-        if argv[0] == "date":
-            return Completed(tuple(argv), 0, "1795176000\n")
+        if argv[-1].endswith("train.log"):
+            return Completed(tuple(argv), 0, json.dumps({"now": 1795176000, "first": 1795168000, "last": 1795168801}))
         return Live().run(argv, timeout, env, cwd)
 
 

@@ -131,7 +131,9 @@ def _now(ws: Workspace, done: Completed, fact: Fact) -> Evidence:
 def _by_nvidia_smi(ws: Workspace, answer: Answer) -> tuple[list[Evidence], str]:
     done = ws.shell(["nvidia-smi", "-q", "-x"], SMI_SECONDS)
     said = (done.stdout + done.stderr).strip()
-    if done.code is None and said.endswith(("not installed", "not recorded")):
+    if done.code is None and said.endswith("not recorded"):
+        return [], "what the GPUs of that machine say was not recorded"
+    if done.code is None and said.endswith("not installed"):
         cards = f"{answer.cards} card(s) on the PCI bus" if answer.cards else "no card on the PCI bus"
         return [], f"no NVIDIA driver on this machine ({answer.why}; nvidia-smi: {said.rpartition(': ')[2]}; {cards})"
     if done.code is None:

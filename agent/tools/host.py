@@ -20,7 +20,9 @@ EACH = 4
 MEASURES = {
     "nofile_limit", "memlock_limit", "shm_bytes", "memory_total_bytes", "memory_available_bytes", "disk_free_bytes",
     "memory_limit_bytes", "memory_peak_share", "cores", "cores_allowed", "load_per_core", "open_files", "clock_free",
+    "oom_kill_elsewhere", "cgroup_oom_elsewhere", "hung_task_elsewhere",
 }  # fmt: skip
+OF_PROCESSES = {"oom_kill", "cgroup_oom", "hung_task"}  # of the run only where they happened while it ran
 OF_KERNEL = {"oom_kill", "cgroup_oom", "hung_task", "mce", "pcie_error", "fs_error"}
 
 
@@ -36,7 +38,7 @@ OF_KERNEL = {"oom_kill", "cgroup_oom", "hung_task", "mce", "pcie_error", "fs_err
         "host.memory_low", "host.memory_limit_bytes", "host.memory_peak_share", "host.memory_near_limit",
         "host.group_oom_kills", "host.memory_pressure", "host.io_pressure", "host.io_wait", "host.stolen",
         "host.cores", "host.cores_allowed", "host.load_per_core", "host.zombie", "host.stuck", "host.clock_free",
-        "host.no_answer",
+        "host.no_answer", "host.oom_kill_elsewhere", "host.cgroup_oom_elsewhere", "host.hung_task_elsewhere",
     ),
     recall=True,
     live=True,
@@ -81,8 +83,9 @@ def _machine(ws: Workspace) -> tuple[list[Evidence], str]:
     log = kernel_log(ws)
     for line in log.lines if log.done else ():
         for key, value in hl.facts_of(line.text):
+            key = f"{key}_elsewhere" if key in OF_PROCESSES and line.number not in log.during else key
             shown[key] += 1
-            if log.done and key in OF_KERNEL and shown[key] <= EACH:
+            if log.done and key.removesuffix("_elsewhere") in OF_KERNEL and shown[key] <= EACH:
                 evidence.append(ws.answered(log.done, f"host.{key}", value, line.text))
     missing = [f"the probe of the host ended early: {_last(done.stderr)}"] if done.code != 0 else []
     missing += [f"the kernel log could not be read: {log.why}"] if log.why else []

@@ -106,7 +106,7 @@ def _asked(ws: Workspace, ids: list[str]) -> tuple[list[Evidence], str]:
     if done.code != 0:
         said = (done.stderr or done.stdout).strip().splitlines()
         return [], f"sacct: {said[-1].removeprefix('sacct: ')}" if said else "sacct gave no answer"
-    accounts = list(rows(output_lines(done.stdout)))
+    accounts = [r for r in rows(output_lines(done.stdout)) if r.job in ids]
     if not accounts:
         return [], f"sacct knows no job {', '.join(ids)}"
     evidence = list(_answered(ws, done, accounts))

@@ -20,6 +20,7 @@ from traindoctor.agent.workspace import Workspace
 
 GROUPS = Path("/sys/fs/cgroup/memory")
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+TIMES = ["-I", "-m", "traindoctor.agent.probes.times"]
 PROBE = ["-I", "-m", "traindoctor.agent.probes.host"]
 
 
@@ -156,12 +157,23 @@ KERNEL = """2026-11-18T03:00:00,000000+00:00 NVRM: Xid (PCI:0000:07:00): 31, pid
 """
 
 
-def test_the_kernel_log_of_this_machine(tmp_path: Path) -> None:
+NOON = 1795176000.0  # 2026-11-20 12:00
+
+
+@pytest.mark.parametrize(
+    ("times", "key"),
+    [
+        ({"now": NOON, "first": NOON - 9000, "last": NOON - 7000}, "host.oom_kill"),
+        ({"now": NOON, "first": NOON - 3000, "last": NOON - 100}, "host.oom_kill_elsewhere"),  # the run came later
+        ({"now": NOON, "first": None, "last": None}, "host.oom_kill_elsewhere"),
+    ],
+)
+def test_the_kernel_log_of_this_machine(times: dict[str, float], key: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     shell = recorded(
         run,
-        {"argv": ["date", "-u", "+%s"], "code": 0, "stdout": "1795176000\n"},  # 2026-11-20 12:00
+        {"argv": [sys.executable, *TIMES], "code": 0, "stdout": json.dumps(times)},
         {"argv": ["dmesg", "--time-format", "iso"], "code": 0, "stdout": KERNEL},
     )
     ws = Workspace([run], live=True, may_be_empty=True, shell=shell)
@@ -170,4 +182,4 @@ def test_the_kernel_log_of_this_machine(tmp_path: Path) -> None:
     assert values(result, "gpu.fell_off_bus")[:2] == ["0000:18:00.0", "0000:18:00.0"]
     assert values(result, "gpu.sxid_fatal") == [20034] and "power" in str(values(result, "gpu.xid_investigate")[0])
     assert all(e.argv == ["dmesg", "--time-format", "iso"] for e in result.evidence)
-    assert values(host_health(ws), "host.oom_kill") == ["Out of memory: Killed process 4242 (python)"]
+    assert values(host_health(ws), key) == ["Out of memory: Killed process 4242 (python)"]

@@ -1,0 +1,88 @@
+"""From a run on a sick machine to the right cause: what the machine says decides, live or as recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from traindoctor.agent.reading import nvml_answer
+from traindoctor.agent.report import Report
+from traindoctor.agent.session import diagnose
+from traindoctor.agent.shell import Recorded, Shell
+from traindoctor.agent.tools.slurm import FIELDS
+from traindoctor.agent.workspace import Workspace
+
+MACHINE = Path(__file__).parent.parent / "tools" / "machine"
+
+
+def report(run: Path, question: str, state: Path, shell: Shell | None = None) -> Report:
+    return list(diagnose(Workspace([run], live=True, shell=shell), question, state=state))[-1].report  # type: ignore[attr-defined]
+
+
+def cause(found: Report) -> str | None:
+    return found.root_cause.id if found.root_cause else None
+
+
+def answers(folder: Path, *entries: dict[str, object]) -> Recorded:
+    (folder / "shell.json").write_text(json.dumps(list(entries)))
+    return Recorded(folder / "shell.json")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount")
+def test_a_full_disk(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "none", run], check=False).returncode:
+        pytest.skip("may not mount")
+    try:
+        (run / "train.log").write_text("loading the dataset\nTraceback (most recent call last):\n"
+            '  File "/x/site-packages/datasets/arrow_writer.py", line 5, in write\nOSError: [Errno 28] No space left on device\n')  # fmt: skip
+        with pytest.raises(OSError, match="No space left"):
+            (run / "cache.arrow").write_bytes(b"x" * (2 << 20))
+        found = report(run, "why did it die?", tmp_path)
+    finally:
+        subprocess.run(["umount", "-l", run], check=True)
+    assert cause(found) == "env.disk_full" and found.status in {"confirmed", "likely"}
+    assert any(e.key == "host.disk_full" and e.kind == "command" for e in found.evidence)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler to build a driver's stand-in with")
+@pytest.mark.parametrize(("mode", "expected"), [("hang", "hw.gsp_timeout"), ("lost", "hw.gpu_fell_off_bus")])
+def test_a_sick_driver(mode: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "rank3.log").write_text("step 10 loss 2.1\nstep 11 loss 2.0\nRuntimeError: CUDA error: unknown error\n")
+    library = tmp_path / "lib"
+    library.mkdir()
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library / "libnvidia-ml.so.1", MACHINE / "fake_nvml.c"], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
+    monkeypatch.setenv("FAKE_NVML", mode)
+    monkeypatch.setattr(nvml_answer, "SECONDS", 2.0)
+    found = report(run, "rank 3 died with an unknown CUDA error", tmp_path)
+    assert cause(found) == expected, [h.id for h in found.differential]
+
+
+def test_a_time_limit_that_only_slurm_knows(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "slurm-4.out").write_text("step 1 loss 2.1\nstep 2 loss 2.0\nstep 3 loss 1.9\n")
+    shell = answers(
+        tmp_path,
+        {"argv": ["sacct", "-P", "-D", "-j", "4", "-o", FIELDS], "code": 0, "stdout": (MACHINE / "sacct.txt").read_text()},
+    )
+    found = report(run, "the job just stopped", tmp_path, shell)
+    assert cause(found) == "env.watchdog_kill", [h.id for h in found.differential]
+    assert any(e.key == "slurm.time_limit" for e in found.evidence)
+
+
+def test_a_healthy_run_on_a_healthy_machine(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    steps = "".join(f"step {i} loss {3.0 / (1 + i / 20):.4f} lr 1e-4\n" for i in range(1, 200))
+    (run / "train.log").write_text(steps + "Training completed\n")
+    found = report(run, "is it healthy?", tmp_path)
+    assert found.status in {"healthy", "insufficient_evidence"}, cause(found)

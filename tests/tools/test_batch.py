@@ -130,6 +130,20 @@ def test_batches_made_wrong(tmp_path, made, kind) -> None:
     assert others <= allowed, seen.result.text
 
 
+def test_what_a_tool_said_in_the_loss(tmp_path, made) -> None:
+    fast = made[0]
+    text = (
+        "<|im_start|>user\nWhat is it?<|im_end|>\n<|im_start|>assistant\nI look it up now.<|im_end|>\n"
+        "<|im_start|>tool\nThe capital of France is Paris.<|im_end|>\n<|im_start|>assistant\nParis it is, then.<|im_end|>"
+    )
+    ids = fast(text)["input_ids"]
+    start = len(fast("<|im_start|>user\nWhat is it?<|im_end|>\n<|im_start|>assistant\n")["input_ids"])
+    labels = [-100] * start + ids[start:]
+    seen = ask(tmp_path, made, {"input_ids": torch.tensor([ids]), "labels": torch.tensor([labels])})
+    assert seen.values("batch.tool_counted") == [0]
+    assert not seen.values("batch.prompt_counted")
+
+
 def test_language_modelling_with_and_without_masks(tmp_path, made) -> None:
     fast = made[0]
     rows = [fast(a + " " + b) for a, b in TALKS]

@@ -16,6 +16,10 @@ PROMPT = re.compile(
     r"<\|im_start\|>\s*(?:user|system)|<\|start_header_id\|>\s*(?:user|system)|<start_of_turn>user|\[INST\]"
     r"|<\|user\|>|### (?:Instruction|Input|Human|User)\b|(?m:^\s*(?:Human|User|USER|Question): )"
 )
+TOOL = re.compile(
+    r"<\|im_start\|>\s*(?:tool|observation|ipython|function)|<tool_response>|<\|observation\|>"
+    r"|<\|start_header_id\|>\s*(?:ipython|tool)"
+)
 ANSWER = re.compile(
     r"<\|im_start\|>\s*assistant|<\|start_header_id\|>\s*assistant|<start_of_turn>model|\[/INST\]|<\|assistant\|>"
     r"|### (?:Response|Assistant|Output)\b|(?m:^\s*(?:Assistant|ASSISTANT|Answer): ?)"
@@ -165,7 +169,9 @@ def _turns(row: Sequence, known: Knowledge) -> Iterator[tuple[str, Any, str]]:
     for span in parts:
         before = known.tokenizer.decode(row.ids[max(0, span.start - MARKER) : span.start])
         text = known.tokenizer.decode(row.ids[span.start : span.end])
-        if span.kind == "counted" and (m := PROMPT.search(text)) and len(text[m.end() :].strip()) > 8:
+        if span.kind == "counted" and (m := TOOL.search(text)) and len(text[m.end() :].strip()) > 8:
+            key, words = "tool_counted", f"counted in the loss: {text[m.start() : m.start() + 120]!r}"
+        elif span.kind == "counted" and (m := PROMPT.search(text)) and len(text[m.end() :].strip()) > 8:
             key, words = "prompt_counted", f"counted in the loss: {text[m.start() : m.start() + 120]!r}"
         elif span.kind == "masked" and (rest := _answer(before, text)):
             key, words = "answer_masked", f"not counted in the loss: {rest[:120]!r}"

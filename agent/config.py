@@ -30,6 +30,7 @@ class Config(BaseModel):
     knowledge: str = Field("", description=f"folders of a team's own playbooks, with {os.pathsep!r} between them")
     chroma_url: str = Field("", description="Chroma server of a team's shared index")
     experiments: str = Field("", description="file that declares commands of experiments; a run's own is never used")
+    python: str = Field("", description="interpreter of the jobs, for tests that need its torch; else our own")
     embedding_model: str = Field("", description="folder of another sentence-transformers model")
 
 

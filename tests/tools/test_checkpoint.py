@@ -173,6 +173,22 @@ def test_parts_of_another_step_are_found(kind: str, tmp_path: Path) -> None:
     assert verdicts(result)[NEWEST[kind]] == "damaged"
 
 
+@pytest.mark.parametrize("kind", ["zero1", "zero3", "megatron"])
+def test_a_rank_with_the_file_of_another_is_found(kind: str, tmp_path: Path) -> None:
+    run = copy(kind, tmp_path)
+    one, two = sorted(f for f in (run / NEWEST[kind]).rglob("*.pt") if "optim" in f.name)[:2]
+    shutil.copy(one, two)
+    assert "duplicate_shard" in keys(verified(run))
+
+
+def test_one_rank_of_an_earlier_save_is_found(tmp_path: Path) -> None:
+    run = copy("zero2", tmp_path)
+    name = "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"
+    shutil.copy(run / "global_step1" / name, run / "global_step2" / name)
+    result = verified(run)
+    assert "step_disagrees" in keys(result), result.text
+
+
 @pytest.mark.parametrize("kind", ["hf", "zero1", "lightning", "torch", "megatron"])
 def test_a_pickle_that_calls_is_named_and_not_called(kind: str, tmp_path: Path) -> None:
     run, canary = copy(kind, tmp_path), tmp_path / "canary"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..files import RunFile
 from .checks import Flaw, series_of
 from .layouts import Checkpoint
+from .layouts_names import step_of_folder
 from .parts import Opaque
 from .state import state_of
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _SMALL = 64 << 20  # bytes of a file whose structure is read for the size of the world
 _MOST = 4096  # ranks that are believed
 _SHOWN = 64
+_TELLING = 1024  # bytes from which two tensors are not alike by chance
+_NEAREST = 3  # other saves that are compared with
 _ZERO = re.compile(r"^(?P<head>.*?)zero_pp_rank_(?P<data>\d+)_mp_rank_(?P<model>\d+)_(?P<tail>optim|model)_states\.pt$")
 _PLAIN = re.compile(r"^mp_rank_(?P<model>\d+)_model_states\.pt$")
 _VERL = re.compile(r"^(?P<head>.*_world_size_)(?P<world>\d+)_rank_(?P<rank>\d+)(?P<rest>\..+)$")
@@ -37,6 +40,28 @@ def rank_flaws(ws: Workspace, checkpoint: Checkpoint, held: list[Checkpoint]) ->
             seen.add(name)
             if len(seen) <= _SHOWN:
                 yield Flaw("checkpoint.missing_shard", f"{name} is not there: {why}", name, member=name)
+
+
+def copied_flaws(ws: Workspace, checkpoint: Checkpoint) -> Iterator[Flaw]:
+    """Two ranks with the same bytes, where each should hold a part of its own: one was copied over the other.
+
+    Where half of the files or more are alike, ranks are replicas of each other by design.
+    """
+    files = checkpoint.files.get({"deepspeed": "optimizer", "megatron": "model"}.get(checkpoint.framework, ""), [])
+    seen: dict[tuple[tuple[int, int], ...], RunFile] = {}
+    copies: list[tuple[RunFile, RunFile]] = []
+    for file in files:
+        members = state_of(ws, file).members.values() if 0 < file.size <= _SMALL else ()
+        held = tuple((m.size, m.crc) for m in members if m.size >= _TELLING)
+        if held and held in seen:
+            copies.append((file, seen[held]))
+        elif held:
+            seen[held] = file
+    if len(files) > 2 and 2 * len(copies) >= len(files):
+        return
+    for file, first in copies:
+        names = checkpoint.within(file), checkpoint.within(first)
+        yield Flaw("checkpoint.duplicate_shard", f"{names[0]} holds the same tensors as {names[1]}", names[0], file)
 
 
 def _expected(ws: Workspace, checkpoint: Checkpoint, held: list[Checkpoint]) -> Iterator[tuple[str, str]]:
@@ -171,16 +196,20 @@ def _gaps(bases: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _against_others(checkpoint: Checkpoint, names: set[str], held: list[Checkpoint]) -> Iterator[tuple[str, str]]:
-    """Files of ranks that every other save of the series has."""
+    """Files of ranks that the saves nearest to it all have."""
     others = series_of(checkpoint, held)
     if not others or checkpoint.framework not in ("dcp", "megatron", "megatron_dist", "deepspeed"):
         return
-    own = {_without_step(n, checkpoint) for n in names}
-    common = set.intersection(*({_without_step(c.within(f), c) for f in c.tensor_files} for c in others))
+    step = checkpoint.step or 0
+    others = sorted(others, key=lambda c: abs((c.step or 0) - step))[:_NEAREST]
+    own = {_without_step(n) for n in names}
+    common = set.intersection(*({_without_step(c.within(f)) for f in c.tensor_files} for c in others))
     for name in sorted(common - own):
         if PurePosixPath(name).suffix in (".pt", ".distcp"):
             yield name, f"the other {len(others)} saves have one" if len(others) > 1 else f"{others[0].name} has one"
 
 
-def _without_step(name: str, checkpoint: Checkpoint) -> str:
-    return name.replace(str(checkpoint.step), "#") if checkpoint.step is not None and checkpoint.step > 9 else name
+def _without_step(name: str) -> str:
+    """`global_step100/x.pt` within `checkpoint-100` is `#/x.pt`, to be held against those of other saves."""
+    *folders, base = name.split("/")
+    return "/".join([*("#" if step_of_folder(f) else f for f in folders), base])

@@ -24,6 +24,7 @@ _SAVED_BY: dict[str, tuple[str, ...]] = {
     "lightning": ("optimizer",),
 }
 _SEPARATE = ("hf", "peft", "accelerate")  # their states lie in files of their own: `checks_files` misses them
+_RANKED = ("deepspeed", "megatron", "verl")  # every rank keeps a part of one optimizer
 _SLACK = 0.05  # share of steps that an optimizer may have skipped
 _SCALER_SLACK = 40  # steps that a loss scaler skips while it looks for its scale
 
@@ -70,15 +71,31 @@ def _steps(ws: Workspace, checkpoint: Checkpoint, contents: Contents, others: li
         if one.step != step and not _another_count(ws, one, checkpoint, others):
             text = f"{PurePosixPath(one.file.name).name} says {one.member} = {one.step:g}, the save is of step {step:g}"
             yield _disagrees(text, one)
-    counted = contents.of("optimizer")
-    if counted:
-        most = max(counted, key=lambda t: t.step)
-        behind = step - contents.skipped - most.step
-        slack = _SLACK * step + (_SCALER_SLACK if contents.scaled else 0.5)
-        if not -0.5 <= behind <= slack and not _same_gap(ws, behind, others):
-            text = f"the optimizer counts {most.step:g} updates, the save is of step {step:g}"
-            yield _disagrees(text, most)
+    yield from _updates(ws, checkpoint, contents, others, step)
     yield from _scheduler(checkpoint, contents, step)
+
+
+def _updates(
+    ws: Workspace, checkpoint: Checkpoint, contents: Contents, others: list[Checkpoint], step: float
+) -> Iterator[Flaw]:
+    """Updates that the optimizer counts: as many as steps but for skipped ones, and as many on every rank."""
+    by_file: dict[str, Told] = {}
+    for one in contents.of("optimizer"):  # the parameters of one file may have begun at different times
+        if one.step >= by_file.get(one.file.name, one).step:
+            by_file[one.file.name] = one
+    if not by_file:
+        return
+    most = max(by_file.values(), key=lambda t: t.step)
+    behind = step - contents.skipped - most.step
+    slack = _SLACK * step + (_SCALER_SLACK if contents.scaled else 0.5)
+    if not -0.5 <= behind <= slack and not _same_gap(ws, behind, others):
+        yield _disagrees(f"the optimizer counts {most.step:g} updates, the save is of step {step:g}", most)
+    if checkpoint.framework in _RANKED:
+        for one in by_file.values():
+            if most.step - one.step > 0.5:
+                names = PurePosixPath(one.file.name).name, PurePosixPath(most.file.name).name
+                yield _disagrees(f"{names[0]} counts {one.step:g} updates, {names[1]} {most.step:g}", one)
+                return
 
 
 def _disagrees(text: str, told: Told) -> Flaw:

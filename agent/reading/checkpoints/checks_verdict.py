@@ -21,7 +21,7 @@ from .checks import Flaw
 from .checks_config import config_flaws
 from .checks_files import name_flaws
 from .checks_numbers import number_flaws
-from .checks_ranks import rank_flaws
+from .checks_ranks import copied_flaws, rank_flaws
 from .checks_resume import resume_flaws
 from .checks_states import structure_flaws
 from .layouts import Checkpoint, checkpoints
@@ -128,6 +128,7 @@ def _families(ws: Workspace, checkpoint: Checkpoint, held: list[Checkpoint]) -> 
     yield lambda: name_flaws(ws, checkpoint, held)
     yield lambda: structure_flaws(ws, checkpoint)
     yield lambda: rank_flaws(ws, checkpoint, held)
+    yield lambda: copied_flaws(ws, checkpoint)
     yield lambda: resume_flaws(ws, checkpoint, held)
     yield lambda: config_flaws(ws, checkpoint)
 

@@ -13,6 +13,7 @@ from ..reading.anchor_lines import anchored
 from ..reading.anchor_windows import excerpt
 from ..reading.files import RunFile
 from ..reading.live_dumps import targets
+from ..reading.nsys_database import trace_of_database
 from ..reading.processes import processes
 from ..reading.trace_events import Trace, trace_of
 from ..reading.trace_shares import Shares, shares
@@ -31,7 +32,7 @@ EMITS = (
     "profile.gpu_idle_fraction", "profile.gpu_compute_fraction", "profile.memcpy_fraction",
     "profile.syncs_per_step", "profile.items_per_step", "profile.launches_per_step", "profile.kernel_mean_us",
     "profile.pageable_bytes", "profile.item_site", "profile.top_op", "profile.top_kernel",
-    "profile.compute_fraction",
+    "profile.compute_fraction", "profile.nccl_kernel_share", "profile.sync_call_share",
 )  # fmt: skip
 
 
@@ -43,11 +44,12 @@ def training_profile(
     """Say where the time of a training step goes, from recorded profiles.
 
     Use when training is slow. Reads traces of torch.profiler (*.pt.trace.json, packed too), tables of
-    key_averages, Lightning's profiler, nsys stats, and the timers of DeepSpeed and Megatron: shares of data
-    loading, host waits, communication (hidden and exposed), optimizer, checkpoints and Python, how long the GPU
-    idles, how often a step reads values from the device and from which function, and the largest operators.
+    key_averages, Lightning's profiler, Nsight Systems (SQLite export, nsys stats), and the timers of DeepSpeed and
+    Megatron: shares of data loading, host waits, communication (hidden and exposed), optimizer, checkpoints and
+    Python, how long the GPU idles, how often a step reads values from the device and from which function, and the
+    largest operators.
     """
-    traces = [f for f in ws.by_role("trace") if not f.good and (not file or f.name == file)]
+    traces = [f for f in ws.files if _is_trace(f) and not f.good and (not file or f.name == file)]
     large = [f for f in traces if f.size > UNASKED and not file]
     traces = sorted((f for f in traces if f not in large), key=lambda f: -f.size)[:TRACES]
     read = _telling([(f, t, s) for f in traces if (t := _trace(ws, f)) and (s := shares(t))])
@@ -55,6 +57,8 @@ def training_profile(
     if not read and not tables:
         if large:
             return failed(f"{large[0].name} has {large[0].size >> 20} MiB: ask for it with --file {large[0].name}")
+        if packed := [f.name for f in ws.files if f.name.endswith((".nsys-rep", ".qdrep"))]:
+            return failed(f"{packed[0]} is in Nsight's own format: nsys export --type sqlite {packed[0]}")
         if traces:
             return failed(f"{traces[0].name}: no events could be read from it")
         return not_applicable("no profiler's trace or table among the run's files")
@@ -108,7 +112,13 @@ def _telling(read: list[Read]) -> list[Read]:
     return [r for r in read if (r[2].steps >= 2 or most < 3) and r[2].seconds >= 0.02 * longest]
 
 
+def _is_trace(file: RunFile) -> bool:
+    return file.role == "trace" or file.path.suffix == ".sqlite"
+
+
 def _trace(ws: Workspace, file: RunFile) -> Trace | None:
+    if file.path.suffix == ".sqlite":
+        return ws.memo(("trace", file.name), lambda: trace_of_database(file.path))
     return ws.memo(("trace", file.name), lambda: trace_of(ws.blocks(file)))
 
 
@@ -137,16 +147,20 @@ def _of_trace(ws: Workspace, file: RunFile, trace: Trace, s: Shares) -> Iterator
 
 
 def _tables(ws: Workspace) -> Iterator[Evidence]:
-    keys = {"collective": "communication", "nccl_kernels": "communication", "sync_calls": "sync"}
+    keys = {
+        "collective": "communication_fraction",
+        "nccl_kernels": "nccl_kernel_share",
+        "sync_calls": "sync_call_share",
+    }
     for file in anchored(ws).files("profile"):
         best: dict[str, profile_tables.Told] = {}
         for told in profile_tables.told(excerpt(ws, file, "profile")):
-            part = keys.get(told.part, told.part)
+            part = keys.get(told.part, f"{told.part}_fraction")
             if part not in best or told.source in ("deepspeed", "megatron") or told.fraction > best[part].fraction:
                 best[part] = told
         for part, told in best.items():
-            if f"profile.{part}_fraction" in EMITS:
-                yield ws.cite(file, told.line, f"profile.{part}_fraction", round(told.fraction, 4))
+            if f"profile.{part}" in EMITS:
+                yield ws.cite(file, told.line, f"profile.{part}", round(told.fraction, 4))
 
 
 def _is_slow(e: Evidence) -> bool:

@@ -207,3 +207,48 @@ def test_more_spans_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not trace.complete and found
     assert found.fraction["communication"] == pytest.approx(0.3, abs=0.02)
     assert found.per_step["items"] == pytest.approx(3, abs=0.1)
+
+
+def test_nsys_stats_as_csv_and_as_text(tmp_path: Path) -> None:
+    rows = (
+        "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+        '55.1,1000,10,100.0,100.0,1,2,0.1,"ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"\n'
+        "44.9,800,10,80.0,80.0,1,2,0.1,sm90_xmma_gemm\n"
+    )
+    seen = look(training_profile, tmp_path, kern_csv=rows)
+    assert seen.one("profile.nccl_kernel_share") == 0.551
+    (tmp_path / "kern.csv").unlink()
+    text = (
+        " Time (%)  Total Time (ns)  Num Calls  Avg (ns)   Name\n --------  ---------------  ---------  --------   ----\n"
+        "     81.5        900000000        100   9000000   cudaStreamSynchronize\n     10.0        100000000        900    100000   cudaLaunchKernel\n"
+    )
+    assert look(training_profile, tmp_path, api_txt=text).one("profile.sync_call_share") == 0.815
+
+
+def test_nsight_systems_database(tmp_path: Path) -> None:
+    import sqlite3
+
+    base = sqlite3.connect(tmp_path / "report.sqlite")
+    base.execute("create table StringIds (id integer, value text)")
+    base.execute("create table CUPTI_ACTIVITY_KIND_KERNEL (start integer, end integer, deviceId integer, shortName integer)")
+    base.execute("create table CUPTI_ACTIVITY_KIND_MEMCPY (start integer, end integer, bytes integer, copyKind integer, srcKind integer)")
+    base.execute("create table CUPTI_ACTIVITY_KIND_RUNTIME (start integer, end integer, globalTid integer, nameId integer)")
+    base.executemany("insert into StringIds values (?, ?)", [(1, "gemm"), (2, "ncclDevKernel_AllReduce"), (3, "cudaStreamSynchronize_v3020")])
+    for n in range(10):
+        t = n * 1_000_000
+        base.execute("insert into CUPTI_ACTIVITY_KIND_KERNEL values (?, ?, 0, 1)", (t, t + 300_000))
+        base.execute("insert into CUPTI_ACTIVITY_KIND_KERNEL values (?, ?, 0, 2)", (t + 200_000, t + 500_000))
+        base.execute("insert into CUPTI_ACTIVITY_KIND_MEMCPY values (?, ?, 64, 1, 0)", (t + 900_000, t + 1_000_000))
+        base.execute("insert into CUPTI_ACTIVITY_KIND_RUNTIME values (?, ?, 7, 3)", (t + 900_000, t + 950_000))
+    base.commit()
+    base.close()
+    seen = look(training_profile, tmp_path)
+    assert seen.one("profile.communication_exposed_fraction") == pytest.approx(0.2, abs=0.01)
+    assert seen.one("profile.gpu_idle_fraction") == pytest.approx(0.4, abs=0.01) and seen.one("profile.pageable_bytes") == 640
+    (tmp_path / "report.sqlite").write_bytes((tmp_path / "report.sqlite").read_bytes()[:4096] + b"\xff" * 8000)
+    assert look(training_profile, tmp_path).result.outcome in ("failed", "finding")
+
+
+def test_a_report_that_was_not_exported(tmp_path: Path) -> None:
+    seen = look(training_profile, tmp_path, **{"report_nsys-rep": b"\x00\x01\x02NSYS\x00" * 50})
+    assert seen.result.outcome == "failed" and "nsys export --type sqlite" in seen.result.summary

@@ -217,15 +217,13 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "builtins.complex": complex,
     "builtins.bytearray": _bytes,
     "builtins.bytes": _bytes,
-    "__builtin__.set": _listed,
-    "__builtin__.frozenset": _listed,
-    "__builtin__.bytearray": _bytes,
     "_codecs.encode": _encoded,
     "codecs.encode": _encoded,
     "numpy.dtype": _numpy_type,
     **{f"pathlib.{name}": _path for name in ("Path", "PosixPath", "PurePath", "PurePosixPath", "WindowsPath")},
     **{f"pathlib._local.{name}": _path for name in ("Path", "PosixPath", "PurePosixPath", "WindowsPath")},
 }
+_MAKERS |= {f"__builtin__.{n[9:]}": make for n, make in _MAKERS.items() if n.startswith("builtins.")}
 for _core in ("numpy.core", "numpy._core"):
     _MAKERS[f"{_core}.multiarray._reconstruct"] = lambda *_: Array()
     _MAKERS[f"{_core}.multiarray.scalar"] = _scalar

@@ -49,7 +49,7 @@ def read_safetensors(window: Window, state: State) -> None:
 
 
 def _parsed(raw: bytes, state: State) -> dict[str, Any]:
-    if raw[:1] != b"{":
+    if raw.lstrip()[:1] != b"{":  # the format wants it first; its own library passes over blanks
         raise Damaged("header_invalid", "the header does not start with {")
     if raw.count(b"{") * 500 + raw.count(b"[") * 100 + raw.count(b",") * 60 + 3 * len(raw) > _WEIGHT_LIMIT:
         raise Damaged("too_large", f"a header of {len(raw)} bytes with more entries than are read here")
@@ -87,8 +87,8 @@ def _tensor(name: str, entry: Any, begin: int, state: State) -> Tensor | None:
     def wrong(kind: str, text: str) -> None:
         state.problems.append(Problem(kind, f"{name}: {text}"[:300], name))
 
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        return wrong("header_invalid", "needs dtype, shape and data_offsets, nothing else")
+    if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= set(entry):
+        return wrong("header_invalid", "needs dtype, shape and data_offsets")
     shape, offsets = entry["shape"], entry["data_offsets"]
     dtype = SAFETENSORS.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
     if dtype is None:

@@ -41,7 +41,10 @@ def runs(window: Window, tensor: Tensor, size: int) -> Iterator[Array]:
     width = KINDS[tensor.dtype].bits // 8
     size = max(width, size // width * width)
     if tensor.inline is not None:
-        yield np.frombuffer(tensor.inline, np.uint8)
+        elements = np.frombuffer(tensor.inline, f"V{width}")
+        if tensor.strides is not None and len(elements):
+            elements = as_strided(elements, tensor.shape, [s * width for s in tensor.strides], writeable=False)
+        yield np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
         return
     start, length = tensor.start - window.start, tensor.size
     if tensor.strides is None or (length > WHOLE and dense(tensor)) or tensor.count * width > length:

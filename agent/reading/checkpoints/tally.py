@@ -147,5 +147,6 @@ def _squares(values: Array | None, largest: float) -> float:
         return 0.0
     if values.dtype != np.float32 or not _SAFE[0] < largest < _SAFE[1]:
         wide = values.astype(np.float64, copy=False)
-        return sum(float(np.dot(wide[i : i + _DOT], wide[i : i + _DOT])) for i in range(0, len(wide), _DOT))
+        with np.errstate(over="ignore"):  # beyond float64 the sum is infinite
+            return sum(float(np.dot(wide[i : i + _DOT], wide[i : i + _DOT])) for i in range(0, len(wide), _DOT))
     return sum(float(np.dot(values[i : i + _DOT], values[i : i + _DOT])) for i in range(0, len(values), _DOT))

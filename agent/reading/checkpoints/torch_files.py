@@ -70,7 +70,10 @@ def read_torch_zip(window: Window, state: State, members: dict[str, Member] | No
 def is_torch_legacy(window: Window) -> bool:
     """Whether the file starts with the magic number of the format before 1.6."""
     head = window.read(0, min(window.size, 32))
-    return head[:2] == b"\x80\x02" and head[2:14] == b"\x8a\x0a" + MAGIC.to_bytes(10, "little") and head[14:15] == b"."
+    if head[:1] != b"\x80":
+        return False
+    body = head[11:] if head[2:3] == b"\x95" else head[2:]  # protocol 4 puts the pickle into a frame
+    return body[:13] == b"\x8a\x0a" + MAGIC.to_bytes(10, "little") + b"."
 
 
 def read_torch_legacy(window: Window, state: State) -> None:

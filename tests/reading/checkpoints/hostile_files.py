@@ -74,7 +74,6 @@ def hostile_safetensors() -> Iterator[tuple[str, bytes]]:
     yield "zeros", b"\0" * 4096
     yield "not_json", safetensors(b"{not json}")
     yield "array", safetensors(b"[1, 2]")
-    yield "leading_space", safetensors(b"  {}", b"")
     yield "not_utf8", safetensors(b'{"\xff\xfe": 1}')
     yield "nan", safetensors(b'{"w": {"dtype": "F32", "shape": [NaN], "data_offsets": [0, 16]}}')
     yield "deep_json", safetensors(b'{"w": ' + b"[" * 200_000 + b"]" * 200_000 + b"}")
@@ -89,7 +88,6 @@ def hostile_safetensors() -> Iterator[tuple[str, bytes]]:
         safetensors(b'{"w": {"dtype": "F32", "dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}'),
     )
     yield "no_dtype", safetensors({"w": {"shape": [2, 2], "data_offsets": [0, 16]}})
-    yield "more_keys", safetensors({"w": {**entry(), "x": 1}})
     yield "unknown_dtype", safetensors({"w": entry("F31")})
     yield "dtype_number", safetensors({"w": entry(3)})
     yield "shape_negative", safetensors({"w": entry(shape=[-2, -2])})

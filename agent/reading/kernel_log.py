@@ -56,5 +56,13 @@ def xid_of(text: str) -> Xid | None:
 
 
 def culprit(codes: list[Xid]) -> Xid | None:
-    """The first code that does not merely follow another; None when all of them do."""
-    return next((x for x in codes if not (x.known or {}).get("consequence")), None)
+    """Which of many codes is to blame: the first that does not merely follow another.
+
+    A fault of the hardware that asks for an action goes before one of the application: the application cannot take a
+    card off the bus, a sick card can make it fail. Where all follow another, a fault of the hardware still counts
+    (a remapped row names the memory); a cleanup alone blames nobody.
+    """
+    own = [x for x in codes if not (x.known or {}).get("consequence")]
+    sick = [x for x in own if x.known and x.known["blame"] == "hardware" and x.known["bucket"] != "IGNORE"]
+    marks = [x for x in codes if x.known and x.known["blame"] == "hardware"]
+    return next(iter(sick or own or marks), None)

@@ -13,6 +13,7 @@ from ..reading.command_output import output_lines
 from ..reading.files import RunFile
 from ..reading.gpu_state import FAULTS, Fact, facts
 from ..reading.nvml_answer import Answer, ask_nvml
+from ..reading.smi_query import query
 from ..reading.smi_xml import is_xml, xml_readings
 from ..shell import Completed
 from ..tool import clean, failed, finding, not_applicable, tool
@@ -142,8 +143,13 @@ def _by_nvidia_smi(ws: Workspace, answer: Answer) -> tuple[list[Evidence], str]:
     lines = list(output_lines(done.stdout))
     first = said.splitlines()[0] if said else "nothing"
     readings, why = xml_readings(lines) if is_xml(lines) else ([], f"nvidia-smi: {first}")
-    evidence = [_now(ws, done, f) for f in facts(readings, [])]
-    return evidence + list(_refused(ws, done, said)), why
+    refused = list(_refused(ws, done, said))
+    if not readings and not refused:
+        asked, readings = query(ws, SMI_SECONDS)
+        done, why = (asked, "") if asked else (done, why)
+    if not readings:
+        return refused, why
+    return [_now(ws, done, f) for f in facts(readings, [])], why
 
 
 def _refused(ws: Workspace, done: Completed, said: str) -> Iterator[Evidence]:

@@ -13,6 +13,7 @@ from ..reading.anchor_lines import anchored
 from ..reading.anchor_windows import excerpt
 from ..reading.command_output import output_lines
 from ..reading.files import RunFile
+from ..reading.processes import processes
 from ..reading.slurm_accounts import Row, json_rows, rows
 from ..reading.slurm_verdicts import FAULTS, Verdict, verdicts
 from ..shell import Completed
@@ -96,6 +97,9 @@ def _few(found: Iterator[Verdict]) -> Iterator[Verdict]:
 def _ids(ws: Workspace) -> list[str]:
     """Jobs that the run's file names and Slurm's own lines name, the newest first."""
     found = [m[1] for f in ws.files if not f.good and (m := _NAME.search(f.name))]
+    seen = processes(ws) if ws.live and ws.pids else None
+    named = [p.variables.get("SLURM_JOB_ID", "") for p in (seen.of(ws.pids) if seen else ())]
+    found += [job for job in named if job.isdigit()]
     for hit in anchored(ws).of("host"):
         found += [g for m in _LINE.finditer(hit.text[:2000]) for g in m.groups() if g]
     return sorted(set(found), key=int, reverse=True)[:JOBS]

@@ -130,6 +130,7 @@ def test_a_driver_that_refuses(mode: str, key: str, driver: pytest.MonkeyPatch, 
         ("echo 'NVIDIA-SMI has failed because it could not'; exit 9", "", "failed"),
         ("echo 'No devices were found'; exit 6", "gpu.missing", "finding"),
         ("sleep 60", "gpu.no_answer", "finding"),
+        (f"python3 {Path(__file__).parent / 'machine' / 'old_smi.py'} $*", "gpu.throttle", "finding"),
         (f"cat {Path(__file__).parent / 'machine' / 'smi.xml'}", "gpu.pcie_width_low", "finding"),
     ],
 )

@@ -79,3 +79,15 @@ def test_the_catalogue_is_whole() -> None:
     for code, entry in known.items():
         assert entry["name"] and entry["action"] and entry["blame"] in {"hardware", "application", "software", "none"}, code
         assert entry.get("cause") is None or entry["cause"] in public, code
+
+
+@pytest.mark.parametrize(
+    ("codes", "blamed"),
+    [
+        ([31, 43], 31), ([45, 31, 79], 79), ([31, 92], 31), ([48, 63, 45], 48), ([45, 94, 63, 154], 94), ([63, 45], 63),
+        ([154, 45], None), ([119, 31], 119), ([13, 119], 13), ([999, 45], 999),
+    ],
+)  # fmt: skip
+def test_which_of_many_is_to_blame(codes: list[int], blamed: int | None) -> None:
+    found = kl.culprit([kl.Xid(c, "", kl.catalogue().get(c)) for c in codes])
+    assert (found.code if found else None) == blamed

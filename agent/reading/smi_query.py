@@ -28,7 +28,7 @@ _UNKNOWN = re.compile(r'Field "(?P<field>[\w.]+)" is not a valid field')
 
 def query(ws: Workspace, seconds: float) -> tuple[Completed | None, list[Reading]]:
     """Ask for all fields, without those that the driver says it does not know; None where it gives no answer."""
-    fields = list(FIELDS)
+    fields: list[str] = list(FIELDS)
     for _ in range(TRIES):
         done = ws.shell(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"], seconds)
         unknown = _UNKNOWN.search(done.stdout + done.stderr)

@@ -181,6 +181,17 @@ def test_a_rank_with_the_file_of_another_is_found(kind: str, tmp_path: Path) -> 
     assert "duplicate_shard" in keys(verified(run))
 
 
+@pytest.mark.parametrize(("kind", "file", "other"), [
+    ("hf", "optimizer.pt", "scheduler.pt"), ("hf", "scheduler.pt", "rng_state.pth"), ("hf", "rng_state.pth", "optimizer.pt"),
+    ("peft", "optimizer.pt", "training_args.bin"), ("hf", "optimizer.pt", "model.safetensors"),
+    ("zero2", "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "mp_rank_00_model_states.pt"),
+])  # fmt: skip
+def test_a_file_in_the_place_of_another_is_found(kind: str, file: str, other: str, tmp_path: Path) -> None:
+    run = copy(kind, tmp_path)
+    shutil.copy(run / NEWEST[kind] / other, run / NEWEST[kind] / file)
+    assert "wrong_content" in keys(verified(run))
+
+
 def test_one_rank_of_an_earlier_save_is_found(tmp_path: Path) -> None:
     run = copy("zero2", tmp_path)
     name = "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"

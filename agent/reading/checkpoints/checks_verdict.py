@@ -20,6 +20,7 @@ from ..plain_settings import plain_settings
 from .checks import Flaw
 from .checks_config import config_flaws
 from .checks_files import name_flaws
+from .checks_kinds import kind_flaws
 from .checks_numbers import number_flaws
 from .checks_ranks import copied_flaws, rank_flaws
 from .checks_resume import resume_flaws
@@ -129,6 +130,7 @@ def _families(ws: Workspace, checkpoint: Checkpoint, held: list[Checkpoint]) -> 
     yield lambda: structure_flaws(ws, checkpoint)
     yield lambda: rank_flaws(ws, checkpoint, held)
     yield lambda: copied_flaws(ws, checkpoint)
+    yield lambda: kind_flaws(ws, checkpoint)
     yield lambda: resume_flaws(ws, checkpoint, held)
     yield lambda: config_flaws(ws, checkpoint)
 

@@ -15,7 +15,7 @@ _DATA = re.compile(
     | torch\.(cuda\.)?[A-Z]\w*Storage | torch\.storage\.(Typed|Untyped)Storage
     | torch\._utils\._rebuild_\w+ | torch\._tensor\._rebuild_from_type_v2
     | torch\.nn\.parameter\.(Parameter|Buffer) | torch\.serialization\._get_layout
-    | torch\.distributed\.(_?tensor|checkpoint|_shard|device_mesh|_composable|fsdp)(\.\w+)*\._?[A-Z]\w*
+    | torch\.distributed\.(_?tensor|checkpoint|_shard|device_mesh|_mesh_layout|_composable|fsdp)(\.\w+)*\._?[A-Z]\w*
     | torch\.nn\.modules(\.\w+)*\.[A-Z]\w* | torch\.optim(\.\w+)*\.[A-Z]\w* | torch\.torch_version\.TorchVersion
     | collections\.(OrderedDict|defaultdict|Counter|deque)
     | (builtins|__builtin__)\.(dict|list|set|frozenset|tuple|complex|bytearray|bytes|int|float|str|bool|slice|range)

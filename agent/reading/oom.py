@@ -25,10 +25,13 @@ FIELDS: dict[str, re.Pattern[str]] = {
     name: re.compile(pattern.replace("SIZE", SIZE), re.IGNORECASE)
     for name, pattern in {
         "asked": r"(?:tried to allocate|unable to allocate|trying to allocate|you tried to allocate) SIZE",
-        "capacity": r"(?:GPU \d+; SIZE total capacity)",
+        "asked_of": r"\(SIZE KV cache is needed|Requested\s{0,20}: SIZE",
+        "capacity": r"(?:[GNX]PU \d+; SIZE total capacity)",
+        "limit": r"SIZE allowed;|max allowed: SIZE",
+        "free_of": r"available KV cache memory \(SIZE",
         "capacity_of": r"total capac(?:i)?ty of SIZE",
         "free": r"(?:of which SIZE is free|; SIZE free)",
-        "allocated": r"(?:SIZE already allocated|allocated memory SIZE is allocated by)",
+        "allocated": r"(?:SIZE already allocated|allocated memory SIZE is allocated by|MPS allocated: SIZE)",
         "reserved": r"SIZE (?:reserved in total|cached)",
         "reserved_unallocated": r"SIZE is reserved by PyTorch but unallocated",
         "in_use": r"this process has SIZE memory in use",
@@ -36,6 +39,9 @@ FIELDS: dict[str, re.Pattern[str]] = {
         "private_pools": r"SIZE allocated in private pools",
     }.items()
 }
+PLAIN_BYTES = re.compile(r"allocat(?:e|ing) (\d[\d,]{0,24})\b(?! ?[KMGT]i?B)|allocation of (\d+) bytes", re.IGNORECASE)
+HBM = re.compile(r"Used (\d+(?:\.\d+)?)G of (\d+(?:\.\d+)?)G hbm")
+OWN_EXTRA = 4 << 30  # what a process holds beside PyTorch's reserve: context, libraries, communicators
 OTHER_PID = re.compile(r"Process (\d+) has ")
 DEVICE = re.compile(r"\bGPU (\d{1,3})\b")
 FREE_ON_START = re.compile(r"Free memory on device \S*?\s?\(([\d.]+)/([\d.]+) GiB\)", re.IGNORECASE)
@@ -71,9 +77,11 @@ def _numbers(text: str, found: OutOfMemory) -> OutOfMemory:
     for name, pattern in FIELDS.items():
         if m := pattern.search(text):
             groups = [g for g in m.groups() if g is not None]
-            found.bytes[name.removesuffix("_of")] = size_in_bytes(groups[0], groups[1])
-    if found.kind in {"cpu", "cuda"} and "asked" not in found.bytes and (m := re.search(r"allocate (\d+)\b", text)):
-        found.bytes["asked"] = int(m[1])
+            found.bytes.setdefault(name.removesuffix("_of"), size_in_bytes(groups[0], groups[1]))
+    if found.kind in {"cpu", "cuda"} and "asked" not in found.bytes and (m := PLAIN_BYTES.search(text)):
+        found.bytes["asked"] = int((m[1] or m[2]).replace(",", ""))
+    if m := HBM.search(text):
+        found.bytes["in_use"], found.bytes["capacity"] = (int(float(g) * (1 << 30)) for g in m.groups())
     if m := FREE_ON_START.search(text):
         found.bytes["free"], found.bytes["capacity"] = (int(float(g) * (1 << 30)) for g in m.groups())
     b = found.bytes
@@ -82,11 +90,30 @@ def _numbers(text: str, found: OutOfMemory) -> OutOfMemory:
     elif "reserved_unallocated" in b and "allocated" in b:
         b["reserved"] = b["allocated"] + b["reserved_unallocated"]
     if "other_process" in b:
-        b["other_process"] = sum(size_in_bytes(*m.groups()) for m in FIELDS["other_process"].finditer(text))
+        _others(text, found)
     if m := DEVICE.search(text):
         found.device = int(m[1])
-    found.other_pids = [int(m[1]) for m in OTHER_PID.finditer(text)]
     return found
+
+
+def _others(text: str, found: OutOfMemory) -> None:
+    """Processes beside this one. In a container the driver's pid is not ours, so that our own memory is listed as
+    another process's: the one that holds what PyTorch reserved, and little more, is this process.
+    """
+    b = found.bytes
+    sizes = [size_in_bytes(*m.groups()) for m in FIELDS["other_process"].finditer(text)]
+    pids = [int(m[1]) for m in OTHER_PID.finditer(text)]
+    if "in_use" not in b and (own := b.get("reserved", 0)):
+        near = [n for n in sizes if own * 0.99 <= n <= own + max(OWN_EXTRA, own // 10)]
+        if near:
+            at = sizes.index(min(near))
+            b["in_use"] = sizes.pop(at)
+            pids = pids[:at] + pids[at + 1 :] if at < len(pids) else pids
+    found.other_pids = pids
+    if sizes:
+        b["other_process"] = sum(sizes)
+    else:
+        del b["other_process"]
 
 
 ENCLOSING = {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ..reading import oom
 from ..reading.anchor_lines import Anchored, Hit, anchored, rank_of
 from ..reading.anchor_windows import around
+from ..reading.clocks import Stamp, earlier, stamp_of
 from ..reading.files import Line
 from ..tool import clean, finding, tool
 from ..types import Evidence, ToolResult
@@ -34,7 +35,9 @@ UNBALANCED = re.compile(r"memory capacity is unbalanced|occupied by other proces
 CGROUP = re.compile(
     r"memory cgroup out of memory|CONSTRAINT_MEMCG|OOMKilled|oom_kill event|exceeded memory limit", re.IGNORECASE
 )
-NUMBERS = ("asked", "capacity", "free", "allocated", "reserved", "reserved_unallocated", "in_use")
+NOT_INITIALIZED = re.compile(r"(?:CUBLAS|CUDNN)_STATUS_NOT_INITIALIZED")
+PINNED = re.compile(r"cudaHost(?:Alloc|Register)|pinned memory|pin_memory", re.IGNORECASE)
+NUMBERS = ("asked", "capacity", "limit", "free", "allocated", "reserved", "reserved_unallocated", "in_use")
 
 
 @dataclass(slots=True)
@@ -58,7 +61,8 @@ class Failure:
         "memory.other_process_bytes", "memory.other_process", "memory.small_request_nearly_full", "memory.phase",
         "memory.frame", "memory.oom_step", "memory.at_first_step", "memory.after_many_steps", "memory.oom_ranks",
         "memory.one_rank_only", "memory.host_percent", "memory.host_low_gpu", "memory.killed", "memory.shm",
-        "memory.cgroup", "memory.engine_still_holds_bytes",
+        "memory.cgroup", "memory.engine_still_holds_bytes", "memory.limit_bytes", "memory.first_oom_rank",
+        "memory.pinned", "memory.library_not_initialized",
     ),
     recall=True,
 )  # fmt: skip
@@ -119,6 +123,8 @@ def _message(ws: Workspace, failure: Failure) -> Iterator[Evidence]:
         yield ws.cite(hit.file, hit.line, "memory.small_request_nearly_full", True, **where)
     if failure.what.kind == "shm":
         yield ws.cite(hit.file, hit.line, "memory.shm", True, **where)
+    if PINNED.search(hit.text) or any(PINNED.search(f.text) for f in failure.frames):
+        yield ws.cite(hit.file, hit.line, "memory.pinned", True, **where)
     if CGROUP.search(hit.text):
         yield ws.cite(hit.file, hit.line, "memory.cgroup", hit.text.strip()[:200], **where)
     yield from _frames(ws, failure, where)
@@ -176,6 +182,8 @@ def _host(ws: Workspace, found: Anchored, died: bool) -> Iterator[Evidence]:
         if died and (m := STILL_HELD.search(hit.text)):
             value = oom.size_in_bytes(m[1], "GiB")
             yield ws.cite(hit.file, hit.line, "memory.engine_still_holds_bytes", value, rank=hit.rank)
+        if NOT_INITIALIZED.search(hit.text):
+            yield ws.cite(hit.file, hit.line, "memory.library_not_initialized", True, rank=hit.rank)
         if UNBALANCED.search(hit.text):
             yield ws.cite(
                 hit.file, hit.line, "memory.other_process", "other processes occupy GPU memory", rank=hit.rank
@@ -214,6 +222,26 @@ def _over_ranks(ws: Workspace, failures: list[Failure]) -> Iterator[Evidence]:
     yield ws.cite(first.file, first.line, "memory.oom_ranks", ranks, rank=first.rank)
     if len(ranks) == 1 and near - set(ranks):
         yield ws.cite(first.file, first.line, "memory.one_rank_only", True, rank=first.rank)
+    if len(ranks) > 1 and (before := _first(device)):
+        yield ws.cite(before.file, before.line, "memory.first_oom_rank", before.rank, rank=before.rank)
+
+
+def _first(failures: list[Failure]) -> Hit | None:
+    """The failure that came before those of all other ranks, where every one has a time that can be compared."""
+    timed = [(failure.hit, _stamp(failure)) for failure in failures[:TRACES]]
+    for hit, stamp in timed:
+        if all(other.rank == hit.rank or earlier(stamp, later) for other, later in timed):
+            return hit
+    return None
+
+
+def _stamp(failure: Failure) -> Stamp | None:
+    """The failing line's own time, or that of the last line of its rank before it."""
+    if stamp := stamp_of(failure.hit.text):
+        return stamp
+    before = [x for x in failure.lines if x.number < failure.hit.line.number]
+    own = (x for x in reversed(before) if rank_of(x.data, failure.hit.file.rank) == failure.hit.rank)
+    return next((stamp for x in own if (stamp := stamp_of(x.text))), None)
 
 
 def _distinct(evidence: Iterable[Evidence]) -> list[Evidence]:

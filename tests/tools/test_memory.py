@@ -1,6 +1,5 @@
 """Out-of-memory messages of all generations, the phase their frames tell, and what is no failure."""
 
-
 from __future__ import annotations
 
 import gzip
@@ -53,6 +52,16 @@ def test_numbers_of_both_generations() -> None:
                  "stored in KV cache (3664). Try increasing `gpu_memory_utilization`"),
         ("cuda", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
         ("cuda", "[torch_memory_saver.cpp] CUresult error: 2 (out of memory)  file=csrc/utils.h func=cu_mem_create"),
+        ("cuda", "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,000,000,000 bytes (allocated so far: 1 bytes)."),
+        ("cuda", "RuntimeError: Triton Error [CUDA]: out of memory"),
+        ("cuda", "RuntimeError: CUDA driver error: out of memory"),
+        ("cuda", "torch.AcceleratorError: CUDA error: out of memory"),
+        ("cuda", "Error: out of memory at line 380 in file /src/csrc/ops.cu"),
+        ("cuda", "n1:1:1 [0] alloc.h:48 NCCL WARN Failed to CUDA calloc async 608 bytes"),
+        ("cuda", "RuntimeError: MPS backend out of memory (MPS allocated: 17.94 GB, other allocations: 384.00 KB, max "
+                 "allowed: 18.13 GB). Tried to allocate 500.00 MB on private pool."),
+        ("cpu", "RuntimeError: CUDA error: cudaHostAlloc failed: out of memory"),
+        ("cpu", "memory allocation of 1073741824 bytes failed"),
         ("hip", "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB."),
         ("cpu", "RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: can't allocate memory: you "
                 "tried to allocate 17179869184 bytes. Error code 12 (Cannot allocate memory)"),
@@ -162,6 +171,63 @@ def test_rays_monitor_gives_the_percentage(tmp_path: Path) -> None:
         "used=2.22GB) was running was 59.49GB / 62.58GB (0.950744), which exceeds the memory usage threshold of 0.95.\n"
     )
     assert look(oom_report, tmp_path, train_log=text).one("memory.host_percent") == 95.1
+
+
+CONTAINER = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 896.00 MiB. GPU 0 has a total capacity of 79.25 GiB of "
+    "which 563.06 MiB is free. Process 79636 has 76.69 GiB memory in use. Process 811 has 2.00 GiB memory in use. Of the "
+    "allocated memory 70.49 GiB is allocated by PyTorch, and 3.56 GiB is reserved by PyTorch but unallocated."
+)
+
+
+def test_in_a_container_our_own_process_is_listed_like_another() -> None:
+    found = oom.parse(CONTAINER)
+    assert found and found.bytes["in_use"] == int(76.69 * GIB)
+    assert found.other_pids == [811] and found.bytes["other_process"] == 2 * GIB
+    alone = oom.parse(CONTAINER.replace("Process 811 has 2.00 GiB memory in use. ", ""))
+    assert alone and "other_process" not in alone.bytes and not alone.other_pids
+    full = oom.parse(CONTAINER.replace("70.49 GiB", "10.49 GiB"))
+    assert full and full.bytes["other_process"] == int(76.69 * GIB) + 2 * GIB
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ({"asked": 16.0, "free": 3.73}, "ValueError: (16.00 GiB KV cache is needed, which is larger than the available KV "
+                                        "cache memory (3.73 GiB)."),
+        ({"asked": 2.0, "limit": 40.0}, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. 40.00 GiB "
+                                        "allowed; Of the allocated memory 39.00 GiB is allocated by PyTorch"),
+        ({"in_use": 20.5, "capacity": 15.5}, "JaxRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. "
+                                             "Used 20.50G of 15.50G hbm."),
+        ({"allocated": 57.2, "capacity": 60.97}, "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 "
+                                                 "GiB total capacity; 57.20 GiB already allocated; 1.01 GiB free)"),
+    ],
+)  # fmt: skip
+def test_numbers_of_further_wordings(numbers: dict[str, float], text: str) -> None:
+    found = oom.parse(text)
+    assert found
+    for name, value in numbers.items():
+        assert found.bytes[name] == pytest.approx(value * GIB, abs=GIB * 0.01)
+
+
+def test_the_first_rank_only_where_times_tell(tmp_path: Path) -> None:
+    fail = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    stamped = f"2026-01-01 10:00:05 [rank2]: {fail}2026-01-01 10:00:01 [rank5]: {fail}"
+    assert look(oom_report, tmp_path, train_log=stamped).one("memory.first_oom_rank") == 5
+    plain = f"[rank2]: {fail}[rank5]: {fail}"
+    assert not look(oom_report, tmp_path, train_log=plain).values("memory.first_oom_rank")
+
+
+def test_a_library_that_could_not_start_is_told_and_no_proof(tmp_path: Path) -> None:
+    text = "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`\n"
+    seen = look(oom_report, tmp_path, train_log=text)
+    assert seen.one("memory.library_not_initialized") is True and not seen.values("memory.oom")
+
+
+def test_pinned_memory_is_the_hosts(tmp_path: Path) -> None:
+    text = "RuntimeError: CUDA error: cudaHostAlloc failed: out of memory\n"
+    seen = look(oom_report, tmp_path, train_log=text)
+    assert seen.one("memory.pinned") is True and seen.one("memory.oom") == "cpu"
 
 
 def test_small_request_on_a_full_card_and_another_process(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 LINE = re.compile(
     r"(?P<host>[\w.-]{1,120}):(?P<pid>\d{1,8}):(?P<tid>\d{1,8}) \[(?P<device>\d{1,4})\]\s*"
-    r"(?P<place>\S{1,80}:\d{1,6}(?: \([^)]{1,80}\))?\s)?\s*NCCL (?P<level>INFO|WARN|TRACE) (?P<message>.*)"
+    r"(?P<place>\S{1,80}:\d{1,6}(?: \([^)]{1,80}\))?\s)?\s*[NR]CCL (?P<level>INFO|WARN|TRACE) (?P<message>.*)"
 )
 VERSION = re.compile(
     r"NCCL version:?\s(\d+\.\d+\.\d+)|\bnccl \((\d+), (\d+), (\d+)\)|"

@@ -18,7 +18,7 @@ SMALL = 4 << 20  # logs compared line by line between trials
 
 RESULTS = re.compile(
     r"nccl(?:SystemError|UnhandledCudaError|InternalError|InvalidUsage|InvalidArgument|RemoteError)\b|"
-    r"unhandled (?:cuda|system) error|internal error - please report|invalid (?:usage|argument)\b(?= \(run with NCCL)|"
+    r"unhandled (?:cuda|hip|system) error|internal error - please report|invalid (?:usage|argument)\b(?= \(run with NCCL)|"
     r"remote process exited or there was a network error",
 )
 RESULT_OF = {
@@ -41,7 +41,7 @@ FACTS: tuple[tuple[str, re.Pattern[str], int | None], ...] = tuple(
             r"NVLS.{0,40}(?:error|fail\w*).{0,80}",
             0,
         ),
-        ("cuda_failure", r"cuda failure (?:\d+ )?'([^']{1,120})'", 1),
+        ("cuda_failure", r"(?:cuda|hip) failure (?:\d+ )?'([^']{1,120})'", 1),
         ("shm_failure", r"error while creating shared memory segment.{0,120}|posix_fallocate failed.{0,80}", 0),
         ("ib_error", r"status=(IBV_WC_\w+)|got completion.{0,60}?(?:with|status|error)[ =]+(\S+ ?\d*)", 0),
         ("ib_error", r"async (?:fatal )?event ?: ?.{1,80}|ibv_\w+ failed.{0,120}|call to ibv_\w+ failed.{0,120}", 0),

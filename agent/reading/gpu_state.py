@@ -21,7 +21,7 @@ NOTHING = {"none", "n/a", "[n/a]", "success", ""}
 NVLINK_DOWN = re.compile(r"^\s*Link \d+: <?inactive>?|^\s*Link \d+:.{0,20}\bdown\b", re.IGNORECASE)
 FAULTS = {
     "ecc_uncorrectable", "remap_pending", "remap_failure", "throttle", "clock_low", "nvlink_errors", "pcie_width_low",
-    "pcie_gen_low", "missing", "recovery_action", "driver_mismatch", "driver_missing", "fabric", "hot", "error",
+    "pcie_gen_low", "missing", "hidden", "recovery_action", "driver_mismatch", "driver_missing", "fabric", "hot", "error",
     "busy_no_progress", "no_answer", "nvlink_inactive", "ended_process", "other_process", "memory_unowned",
 }  # fmt: skip
 
@@ -160,6 +160,8 @@ def _health(readings: list[Reading]) -> Iterator[Fact]:
     names = [r for r in readings if r.field == "name"]
     if names:
         yield Fact("count", len({r.gpu for r in names}), names[0].line)
+    for r in [r for r in readings if r.field == "count" and r.number == 0]:
+        yield Fact("count", 0, r.line)
     bad = any(r.number or r.active for r in looked)
     if looked and not bad and any(r.number == 0 or r.text.strip().lower() == "no" for r in looked):
         yield Fact("health_clean", True, looked[0].line)

@@ -90,5 +90,8 @@ def _take(answer: Answer, fact: dict[str, Any], line: Line) -> None:
         answer.usable = True
         answer.readings.append(Reading(int(fact["gpu"]), name, str(value), line))
     else:
-        answer.usable = answer.usable or name == "count"
         answer.readings.append(Reading(-1, name, str(value), line))
+        if name == "count":
+            answer.usable = True
+            if answer.cards and answer.cards > int(value or 0):
+                answer.trouble.append(("hidden", answer.cards - int(value or 0), line))

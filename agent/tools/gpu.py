@@ -46,7 +46,7 @@ BROKEN: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         "gpu.nvlink_errors", "gpu.nvlink_inactive", "gpu.health_clean", "gpu.utilization", "gpu.memory_used",
         "gpu.memory_total", "gpu.mig", "gpu.persistence_off", "gpu.busy_no_progress", "gpu.missing", "gpu.error",
         "gpu.no_answer", "gpu.driver_mismatch", "gpu.driver_missing", "gpu.healthy_now", "gpu.utilization_now",
-        "gpu.memory_used_now", "gpu.temperature_now",
+        "gpu.memory_used_now", "gpu.temperature_now", "gpu.hidden",
     ),
     recall=True,
     live=True,
@@ -83,7 +83,7 @@ def gpu_status(ws: Workspace) -> ToolResult:
 def _cards(evidence: list[Evidence]) -> str:
     """`2 GPUs`, where they were counted."""
     counts = [e.value for e in evidence if e.key == "gpu.count" and isinstance(e.value, int)]
-    return f"{max(counts)} GPU{'s' if max(counts) > 1 else ''}" if counts else "the readings of the GPUs"
+    return f"{max(counts)} GPU{'' if max(counts) == 1 else 's'}" if counts else "the readings of the GPUs"
 
 
 def _where(e: Evidence) -> str:

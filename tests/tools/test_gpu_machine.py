@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from traindoctor.agent.reading import nvml_answer
-from traindoctor.agent.shell import Live, Shell
+from traindoctor.agent.shell import Live, Recorded, Shell
 from traindoctor.agent.tools.gpu import gpu_status
 from traindoctor.agent.types import ToolResult
 from traindoctor.agent.workspace import Workspace
@@ -60,7 +62,11 @@ def test_healthy_cards(driver: pytest.MonkeyPatch, tmp_path: Path) -> None:
     driver.setenv("FAKE_NVML", "healthy")
     result = look(tmp_path / "run")
     assert result.outcome == "clean" and result.summary.startswith("2 GPUs"), result.summary
-    assert values(result, "gpu.healthy_now") == [True] and not values(result, "gpu.health_clean") and values(result, "gpu.count") == [2]
+    assert (
+        values(result, "gpu.healthy_now") == [True]
+        and not values(result, "gpu.health_clean")
+        and values(result, "gpu.count") == [2]
+    )
     assert all(e.kind == "command" and e.text.startswith("{") for e in result.evidence)
 
 
@@ -122,11 +128,28 @@ def test_a_driver_that_refuses(mode: str, key: str, driver: pytest.MonkeyPatch, 
     assert result.outcome == ("finding" if key else "not_applicable")
 
 
+@needs_gcc
+def test_no_card_in_sight(driver: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    driver.setenv("FAKE_NVML", "none")
+    assert values(look(tmp_path / "run"), "gpu.count") == [0]
+
+
+def test_cards_that_the_driver_does_not_show(tmp_path: Path) -> None:
+    said = '{"field": "pci_cards", "value": 8}\n{"field": "count", "value": 7}\n{"gpu": 0, "field": "name", "value": "L4"}\n'
+    argv = [sys.executable, "-I", "-m", "traindoctor.agent.probes.nvml"]
+    (tmp_path / "shell.json").write_text(json.dumps([{"argv": argv, "code": 0, "stdout": said}]))
+    assert values(look(tmp_path / "run", Recorded(tmp_path / "shell.json")), "gpu.hidden") == [1]
+
+
 @pytest.mark.skipif(HAS_DRIVER, reason="this machine has a driver")
 @pytest.mark.parametrize(
     ("says", "key", "outcome"),
     [
-        ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", "gpu.driver_mismatch", "finding"),
+        (
+            "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18",
+            "gpu.driver_mismatch",
+            "finding",
+        ),
         ("echo 'NVIDIA-SMI has failed because it could not'; exit 9", "", "failed"),
         ("echo 'No devices were found'; exit 6", "gpu.missing", "finding"),
         ("sleep 60", "gpu.no_answer", "finding"),

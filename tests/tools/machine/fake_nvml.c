@@ -1,6 +1,6 @@
 /* A stand-in for libnvidia-ml.so.1 on machines without a GPU: the NVML calls the probe makes, answered from FAKE_NVML.
    sick: two cards, the second with errors; lost: the second is gone; hang: the second never answers;
-   mismatch: the kernel module is of another version; unloaded: no driver. */
+   mismatch: the kernel module is of another version; unloaded: no driver; none: no card in sight. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ int nvmlInit_v2(void) { return mode("mismatch") ? MISMATCH : mode("unloaded") ? 
 int nvmlInitWithFlags(unsigned f) { (void)f; return nvmlInit_v2(); }
 int nvmlShutdown(void) { return OK; }
 int nvmlSystemGetDriverVersion(char *s, unsigned n) { strncpy(s, "580.65.06", n); return OK; }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return OK; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = mode("none") ? 0 : 2; return OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, Card **c) {
   if (i > 1) return INVALID;
   *c = &cards[i];

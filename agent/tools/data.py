@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from ..reading import dumps, samples
 from ..reading.datasets.limits import Limits, limits
+from ..reading.datasets.overlap import shared
+from ..reading.datasets.rows import Row
 from ..reading.files import Line, RunFile
 from ..reading.records import Record, records
 from ..tool import clean, finding, not_applicable, tool
@@ -17,6 +19,7 @@ from ..workspace import Workspace
 FILES = 40  # data files read
 TEXTS = 40  # text files looked through for dumps and statistics
 TEXT_BYTES = 256 << 10  # of one such file
+FEW = 1500  # records of which the word n-grams are compared; of more, whole texts
 EACH = 3  # lines shown of one key in one file
 
 _TABULAR = re.compile(r"\.(jsonl|ndjson|json|csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
@@ -84,11 +87,27 @@ def _overlap(ws: Workspace, files: list[RunFile]) -> Iterator[Evidence]:
     """Records of a test file that a training file holds too."""
     tests = [f for f in files if re.search(r"(?i)(^|[/_.-])(test|eval|valid|val|dev|holdout|benchmark)", f.name)]
     trains = [f for f in files if f not in tests and re.search(r"(?i)train", f.name)]
+    few = [r for f in (*tests, *trains) for r in records(ws, f)] if tests and trains else []
+    if 0 < len(few) <= FEW:
+        found = list(_alike(ws, tests, trains))
+        yield from found
+        if found:
+            return
     known = {_identity(r) for f in trains for r in records(ws, f)} - {""}
     for file in tests if known else []:
         leaked = [r for r in records(ws, file) if _identity(r) in known]
         if leaked:
             yield ws.cite(file, leaked[0].line, "data.contamination", len(leaked))
+
+
+def _alike(ws: Workspace, tests: list[RunFile], trains: list[RunFile]) -> Iterator[Evidence]:
+    """The same for small files, by the word n-grams of each item."""
+    items, train = (
+        [Row(r.line, r.fields, f, n) for f in files for n, r in enumerate(records(ws, f))] for files in (tests, trains)
+    )
+    met = shared(items, train)
+    for pair in met[:EACH]:
+        yield ws.cite(pair.item.file, pair.item.line, "data.contamination", len(met))
 
 
 def _identity(record: Record) -> str:

@@ -21,7 +21,7 @@ FEW = 0.03  # share of the wrong items below which a reason is told but not call
 _FACTS = frozenset({"items", "accuracy", "score"})
 
 
-@tool(emits=("eval_result.*",))
+@tool(emits=("eval_result.*",), recall=True)
 def eval_failures(
     ws: Workspace,
     path: Annotated[str, Field(description="File or folder of results inside the run; all when empty")] = "",

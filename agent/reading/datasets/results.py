@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ...workspace import Workspace
 
 ITEMS = 20_000  # of one file
+SECONDS = 10.0  # of reading, all files together
 WHOLE = 32 << 20  # bytes of a JSON file that is read in one piece
 HEAD = 64 << 10
 
@@ -78,6 +80,7 @@ class Results:
 def results(ws: Workspace, path: str = "") -> list[Results]:
     """Every file of results in the run, or those named."""
     out = []
+    ends = time.monotonic() + SECONDS
     for file in ws.files:
         base = file.name.lower().removesuffix(".gz")
         if file.good or not matches(file.name, path) or not base.endswith((".jsonl", ".json", ".ndjson")):
@@ -85,20 +88,24 @@ def results(ws: Workspace, path: str = "") -> list[Results]:
         head = ws.read(file, HEAD)
         if not (_SIGN.search(head) and _GOLDEN.search(head)):
             continue
-        rows, unread = _rows(ws, file, base)
+        left = ends - time.monotonic()
+        if left <= 0:
+            out.append(Results(file, [], "not read: out of time"))
+            continue
+        rows, unread = _rows(ws, file, base, left)
         items = [item for r in rows if (item := item_of(r))]
         if items and (len(items) >= 0.5 * len(rows)):
             out.append(Results(file, items, unread))
     return out
 
 
-def _rows(ws: Workspace, file: RunFile, base: str) -> tuple[list[Row], str]:
+def _rows(ws: Workspace, file: RunFile, base: str, seconds: float) -> tuple[list[Row], str]:
     if base.endswith(".json"):
         found = _nested(ws, file)
         if found:
             return found, ""
     kind = "json" if base.endswith(".json") else "jsonl"
-    looked = look(ws, Source(file, kind), ITEMS, 60 << 20, 30.0)
+    looked = look(ws, Source(file, kind), ITEMS, 60 << 20, seconds)
     torn = looked.counts["torn_records"]
     why = f"{len(looked.rows)} of {looked.seen} records were read" if looked.every > 1 or looked.stopped else ""
     return looked.rows, why or (f"{torn} records do not parse" if torn else "")

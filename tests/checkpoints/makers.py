@@ -23,7 +23,7 @@ LIBRARIES = ("torch", "transformers", "peft", "deepspeed", "lightning", "safeten
 
 # What each script makes, and on how many ranks it runs.
 MADE_BY: dict[str, tuple[str, int]] = {
-    **dict.fromkeys(("hf", "hf_gpt2", "hf_sharded", "hf_bf16", "peft"), ("hf.py", 1)),
+    **dict.fromkeys(("hf", "hf_gpt2", "hf_sharded", "hf_bf16", "peft", "accelerate"), ("hf.py", 1)),
     **dict.fromkeys(("zero1", "zero2", "zero3"), ("zero.py", 2)),
     "dcp": ("dcp.py", 2),
     **dict.fromkeys(("lightning", "torch", "megatron", "megatron_dist"), ("plain.py", 1)),

@@ -134,6 +134,8 @@ def _place(ws: Workspace, file: RunFile) -> tuple[str, str] | None:
     """The save that a file belongs to and its part in it; None where it belongs to none."""
     path = PurePosixPath(file.name)
     part = part_of(file.name)
+    if path.suffix == ".distcp" and path.parent.name.startswith("optim"):
+        part = "optimizer"  # accelerate keeps the two in folders of their own
     home = _home(ws, file, path)
     if home is not None:
         return home, part or ("other" if holds_weights(file.name) and _is_state(file) else "beside")

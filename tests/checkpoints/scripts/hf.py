@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
+from accelerate import Accelerator
 from peft import LoraConfig, get_peft_model
 from tokens import TEXT, tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
@@ -44,12 +45,30 @@ def train(model: torch.nn.Module, folder: Path) -> None:
     Trainer(model=model, args=arguments, train_dataset=examples(), processing_class=words).train()  # pyright: ignore
 
 
+def accelerated(folder: Path) -> None:
+    """A loop of one's own with accelerate, saved twice."""
+    accelerator = Accelerator(cpu=True)
+    model = llama()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    loader = torch.utils.data.DataLoader([{k: torch.tensor(v) for k, v in e.items()} for e in examples()], batch_size=2)  # pyright: ignore
+    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+    for step, batch in enumerate(loader, 1):
+        accelerator.backward(model(**batch).loss)
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+        if step in (2, 4):
+            accelerator.save_state(str(folder / f"step_{step}"))
+
+
 def main(out: Path) -> None:
     """Everything that the HF libraries write."""
     torch.manual_seed(0)
     train(llama(), out / "hf")
     train(gpt2(), out / "hf_gpt2")
     train(get_peft_model(llama(), LoraConfig(r=4, target_modules=["q_proj", "v_proj"])), out / "peft")
+    accelerated(out / "accelerate")
     sharded = out / "hf_sharded" / "checkpoint-4"
     shutil.copytree(out / "hf" / "checkpoint-4", sharded)
     (sharded / "model.safetensors").unlink()

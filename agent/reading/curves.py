@@ -37,6 +37,7 @@ _SETTINGS_SUFFIXES = {
     ".sbatch",
     ".slurm",
 }
+_BY_PARAMETER = "gradients.jsonl"  # a row for each parameter, which no curve can be made of
 _BIG = 128 << 20  # bytes from which a file is read in parts
 _FEW = 64  # series of a file beyond which (many ranks in one) no pace is taken from its stamps
 _RL = {"reward", "reward_std", "policy_loss", "response_length", "zero_std_fraction"}
@@ -86,7 +87,7 @@ def _read_file(ws: Workspace, file: RunFile) -> tuple[list[Track], list[SweepRow
     suffix = "." + name.rpartition(".")[2] if "." in name else ""
     if reader := _binary_reader(name):
         return reader(file.path), []
-    if file.role in _NOT_METRICS or suffix in _SETTINGS_SUFFIXES:
+    if file.role in _NOT_METRICS or suffix in _SETTINGS_SUFFIXES or name == _BY_PARAMETER:
         return [], []
     if suffix in (".csv", ".tsv"):
         table = read_table(file.path)

@@ -57,7 +57,7 @@ def _reset(checkpoint: Path, output: Path, keep_scheduler: bool, progress: Progr
             copy_bytes(checkpoint / file, made / file, progress)
         written = sum((made / f).stat().st_size for f in plan.keep)
         publish(made, output)
-    resume = [r.replace("NEW", quote(str(output))) for r in plan.resume]
+    resume = [r.replace("NEW_TEXT", repr(str(output))).replace("NEW", quote(str(output))) for r in plan.resume]
     return Reset(output, [str(f) for f in plan.omit], written, plan.meaning, resume)
 
 

@@ -27,7 +27,7 @@ class ResetPlan:
         kind: hf, deepspeed, single.
         keep, omit: files relative to the checkpoint, in order.
         meaning: what a person must know about the result.
-        resume: commands or code that go on from it.
+        resume: commands or code that go on from it; NEW stands for the output in a shell, NEW_TEXT in Python.
     """
 
     kind: str
@@ -118,7 +118,7 @@ def _advise(plan: ResetPlan, keep_scheduler: bool) -> None:
             "The optimizer starts with empty moments: warm up again for some hundred steps.",
         ]
         plan.resume = [
-            "engine.load_checkpoint(NEW, load_optimizer_states=False, load_lr_scheduler_states=False)",
+            "engine.load_checkpoint(NEW_TEXT, load_optimizer_states=False, load_lr_scheduler_states=False)",
             "transformers: --model_name_or_path NEW; not --resume_from_checkpoint, which asks for the shards",
         ]
         return

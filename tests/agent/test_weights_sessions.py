@@ -16,6 +16,7 @@ CASES = [
     ("vanishing", "the loss stays flat, the deep net does not learn", "loss.bad_init", "grad_layer.vanishing"),
     ("exploding", "the loss is huge from the first step", "loss.bad_init", "grad_layer.exploding"),
     ("nan", "the loss became nan at step 8", "loss.layer_numerics", "grad_layer.backward_origin"),
+    ("rounded", "the loss does not fall at all in bf16", "loss.kernel_numerics", "ckpt_diff.update_lost"),
     ("moe_collapsed", "why does my mixture of experts learn badly?", "moe.expert_imbalance", "expert.never_changed"),
 ]  # fmt: skip
 

@@ -60,6 +60,11 @@ def test_adapters_outside_the_optimizer(runs):
     assert compared(runs / "adapter" / "checkpoint-20").result.outcome == "clean"
 
 
+def test_steps_that_bfloat16_rounds_away(runs):
+    seen = compared(runs / "rounded")
+    assert seen.values("ckpt_diff.update_lost") and not seen.values("ckpt_diff.never_trained")
+
+
 def test_weights_that_turned_nan(runs):
     assert "embed_tokens.weight" in compared(runs / "nan").values("ckpt_diff.became_nonfinite")
 

@@ -1,6 +1,6 @@
 """Small real training runs on the CPU, made once: `python training_runs.py FOLDER` leaves a folder for each run.
 
-healthy, frozen, detached, nan, corrupt, vanishing, exploding: a small network under AdamW with torch.save checkpoints.
+healthy, frozen, detached, nan, rounded, corrupt, vanishing, exploding: a small network under AdamW with torch.save checkpoints.
 adapter, adapter_untrained: PEFT adapters of a tiny GPT-2. hf: the transformers Trainer. moe, moe_collapsed: a tiny
 mixture of experts. lightning: a Lightning checkpoint. Tests take them from `made()`.
 """
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-VERSION = "4"  # raise it when a run changes, so that cached ones are made anew
+VERSION = "5"  # raise it when a run changes, so that cached ones are made anew
 
 
 def made(root: Path) -> Path:
@@ -129,6 +129,7 @@ def _plain(root: Path) -> None:
     _train(root / "nan", broken, steps=10, save=(5, 10))
     _train(root / "vanishing", _blocks(depth=10, sigmoid=True), gradients=True)
     _train(root / "exploding", _blocks(depth=10, scale=1.2), gradients=True, lr=1e-6, steps=4, save=(4,))
+    _train(root / "rounded", _blocks().to(torch.bfloat16), lr=1e-9)  # steps below what bfloat16 resolves
     (root / "corrupt").mkdir(exist_ok=True)
     state = torch.load(root / "healthy" / "ckpt_step_30.pt", weights_only=True)
     moments = state["optimizer"]["state"]

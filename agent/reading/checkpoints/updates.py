@@ -84,7 +84,7 @@ def _update(ws: Workspace, moments: Moments, weight: Tensor, group: dict[str, An
             mean = np.nan_to_num(m.astype(np.float64) / scale_one, posinf=0, neginf=0)
             root = np.sqrt(np.maximum(np.nan_to_num(v.astype(np.float64), posinf=0), 0) / scale_two)
             move = rate * mean / (root + eps)
-        kept = np.nan_to_num(w.astype(np.float64), posinf=0, neginf=0)
+            kept = np.nan_to_num(w.astype(np.float64), posinf=0, neginf=0)
         gradient, norm, step = gradient + float(mean @ mean), norm + float(kept @ kept), step + float(move @ move)
         seen += len(m)
     return Update(moments, weight, gradient**0.5, norm**0.5, step**0.5) if seen == weight.count else None

@@ -125,7 +125,8 @@ def _of_deepspeed(held: dict[str, tuple[float, Line]]) -> list[Told]:
     """`bwd` holds `bwd_inner` and `bwd_allreduce`: the step is forward, backward and optimizer together."""
     tail = "_microstep" if "fwd_microstep" in held else ""
     parts = [held.get(name + tail, (0.0, None))[0] for name in ("fwd", "bwd", "step")]
-    return _shares(held, sum(parts), "deepspeed") if all(parts[:2]) else []
+    own = {n: v for n, v in held.items() if n.endswith("_microstep") == bool(tail)}  # both forms are printed
+    return _shares(own, sum(parts), "deepspeed") if all(parts[:2]) else []
 
 
 def _of_megatron(timers: _Timers) -> list[Told]:
@@ -134,11 +135,16 @@ def _of_megatron(timers: _Timers) -> list[Told]:
 
 
 def _shares(held: dict[str, tuple[float, Line]], total: float, source: str) -> list[Told]:
+    """Timers of one part are added up; the longest is quoted."""
     if total <= 0:
         return []
-    found = []
+    parts: dict[str, list[tuple[float, str, Line]]] = {}
     for name, (ms, line) in held.items():
         part = part_of(name, "timers")
         if part and ms <= 1.05 * total:
-            found.append(Told(part, min(1.0, ms / total), line, name, source))
+            parts.setdefault(part, []).append((ms, name, line))
+    found = []
+    for part, rows in parts.items():
+        _, name, line = max(rows, key=lambda r: r[0])
+        found.append(Told(part, min(1.0, sum(r[0] for r in rows) / total), line, name, source))
     return found

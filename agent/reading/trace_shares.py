@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 LISTED = 12
+APART = 0.25  # of the step: ranks that differ so much in waiting wait for the one that waits least
 
 
 @dataclass(slots=True)
@@ -68,6 +70,21 @@ def shares(trace: Trace) -> Shares | None:
     return found
 
 
+def slow_rank(read: list[tuple[int, Shares]]) -> tuple[int, float, float] | None:
+    """The rank the others wait for, its share of communication and the largest one; None where all wait alike.
+
+    Who arrives last at a collective waits least in it.
+    """
+    waits = {rank: s.fraction["communication"] for rank, s in read if "communication" in s.fraction}
+    if len(waits) < 2:
+        return None
+    least, most = min(waits, key=lambda r: waits[r]), max(waits.values())
+    rest = [v for r, v in waits.items() if r != least]
+    if min(rest) - waits[least] < APART:
+        return None
+    return least, waits[least], most
+
+
 def _windows(trace: Trace) -> tuple[np.ndarray, np.ndarray] | None:
     """The steps of which every kind of span was kept; without marked steps the time from first to last span."""
     import numpy as np
@@ -120,10 +137,11 @@ def _host(trace: Trace, found: Shares, windows: tuple, total: float) -> None:
     import numpy as np
 
     main = _main_thread(trace)
-    kinds = ("op", "runtime", "launch", "sync", "data", "optimizer", "checkpoint", "collective", "item")
+    kinds = ("op", "runtime", "launch", "sync", "data", "optimizer", "checkpoint", "item")
     spans = [s for kind in kinds if (s := trace.of(kind)).start]
     if spans and main is not None:
-        found.fraction["python"] = max(0.0, 1 - _covered(spans, windows, main) / total)
+        # the main thread waits for a collective outside of any operator, while a thread of the backend carries it out
+        found.fraction["python"] = max(0.0, 1 - _covered(spans, windows, main, [trace.of("collective")]) / total)
     steps = max(found.steps, 1)
     for kind, name in (("sync", "syncs"), ("launch", "launches")):
         if trace.of(kind).start:
@@ -188,14 +206,14 @@ def _own_time(trace: Trace) -> list[tuple[str, int, float]]:
     return [(trace.names[i], int(calls[i]), float(spent[i]) / total) for i in best if spent[i] > 0]
 
 
-def _covered(spans: list[Spans], windows: tuple, thread: int | None = None) -> float:
-    """Microseconds of the windows that any of the spans covers."""
+def _covered(spans: list[Spans], windows: tuple, thread: int | None = None, anywhere: Sequence[Spans] = ()) -> float:
+    """Microseconds of the windows that any of the spans covers, of one thread if named, `anywhere` of all threads."""
     import numpy as np
 
     starts, ends = [], []
-    for s in spans:
+    for s, own in [*((s, thread is not None) for s in spans), *((s, False) for s in anywhere)]:
         start = np.array(s.start)
-        keep = np.array(s.thread) == thread if thread is not None else np.ones(len(start), bool)
+        keep = np.array(s.thread) == thread if own else np.ones(len(start), bool)
         starts.append(start[keep])
         ends.append((start + np.array(s.length))[keep])
     start, end = np.concatenate(starts), np.concatenate(ends)

@@ -16,7 +16,7 @@ from ..reading.live_dumps import targets
 from ..reading.nsys_database import trace_of_database
 from ..reading.processes import processes
 from ..reading.trace_events import Trace, trace_of
-from ..reading.trace_shares import Shares, shares
+from ..reading.trace_shares import Shares, shares, slow_rank
 from ..tool import clean, failed, finding, not_applicable, tool
 from ..types import Evidence, Risk, ToolResult
 from ..workspace import Workspace
@@ -33,6 +33,7 @@ EMITS = (
     "profile.syncs_per_step", "profile.items_per_step", "profile.launches_per_step", "profile.kernel_mean_us",
     "profile.pageable_bytes", "profile.item_site", "profile.top_op", "profile.top_kernel",
     "profile.compute_fraction", "profile.nccl_kernel_share", "profile.sync_call_share",
+    "profile.slow_rank",
 )  # fmt: skip
 
 
@@ -63,6 +64,7 @@ def training_profile(
             return failed(f"{traces[0].name}: no events could be read from it")
         return not_applicable("no profiler's trace or table among the run's files")
     evidence = [e for f, t, s in read for e in _of_trace(ws, f, t, s)] + tables
+    evidence += _slow_rank(ws, read)
     text = "\n".join(_table(f, t, s) for f, t, s in read)
     slow = [e for e in evidence if _is_slow(e)]
     partly = [f.name for f, t, _ in read if not t.complete] + [f.name for f in large]
@@ -146,6 +148,17 @@ def _of_trace(ws: Workspace, file: RunFile, trace: Trace, s: Shares) -> Iterator
             yield cite(key, name, f"{name}: {calls} calls, {share:.1%} of the time of all of them", member=name[:80])
 
 
+def _slow_rank(ws: Workspace, read: list[Read]) -> Iterator[Evidence]:
+    ranks = {r: (f, s) for f, t, s in read if (r := t.rank if t.rank is not None else f.rank) is not None}
+    found = slow_rank([(r, s) for r, (_, s) in ranks.items()])
+    if found:
+        rank, least, most = found
+        text = (
+            f"rank {rank} spends {least:.0%} of its time in collectives, the others up to {most:.0%}: they wait for it"
+        )
+        yield ws.binary(ranks[rank][0], "traceEvents", "profile.slow_rank", rank, text=text, rank=rank)
+
+
 def _tables(ws: Workspace) -> Iterator[Evidence]:
     keys = {
         "collective": "communication_fraction",
@@ -167,6 +180,8 @@ def _is_slow(e: Evidence) -> bool:
     name = e.key.removeprefix("profile.").removesuffix("_fraction")
     if isinstance(e.value, int | float) and e.key.endswith("_fraction"):
         return e.value >= SLOW.get(name, 2)
+    if e.key == "profile.slow_rank":
+        return True
     return e.key == "profile.items_per_step" and isinstance(e.value, int | float) and e.value >= 2
 
 

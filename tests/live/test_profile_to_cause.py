@@ -12,7 +12,7 @@ from traindoctor.agent.tools.profiles import sample_stacks
 from traindoctor.agent.types import Risk
 from traindoctor.agent.workspace import Workspace
 
-from tests.live.jobs import started, torchrun, wait_for
+from tests.live.jobs import BIN, started, torchrun, wait_for
 from tests.tools.test_profiles import traced
 
 
@@ -62,3 +62,35 @@ def test_samples_of_a_loop_that_waits_for_data(tmp_path: Path) -> None:
     data = [e.value for e in result.evidence if e.key == "profile.data_fraction"]
     assert data and data[0] > 0.5, shares
     assert any("train.py" in str(e.value) for e in result.evidence if e.key == "profile.sampled_frame")
+
+
+DDP = """
+import sys, time, torch, torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(256, 256))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+handler = tensorboard_trace_handler("traces", worker_name=f"rank{rank}")
+with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=1, warmup=1, active=4, repeat=1),
+             on_trace_ready=handler) as p:
+    for _ in range(7):
+        if rank == 1:
+            time.sleep(0.2)
+        model(torch.randn(4, 256)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        p.step()
+dist.destroy_process_group()
+print("ready", flush=True)
+"""
+
+
+def test_traces_of_ranks_name_the_straggler(tmp_path: Path) -> None:
+    (tmp_path / "ddp.py").write_text(DDP)
+    with started([str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "2", "ddp.py"], tmp_path) as job:
+        wait_for(tmp_path / "job.log", "ready", 2)
+        job.wait(30)
+    made = report(Workspace([tmp_path / "traces"]), "the steps are slow on two ranks", tmp_path)
+    assert made.root_cause and made.root_cause.id == "speed.straggler", made.differential[:3]
+    assert [e.rank for e in made.evidence if e.key == "profile.slow_rank"] == [1]

@@ -252,3 +252,29 @@ def test_nsight_systems_database(tmp_path: Path) -> None:
 def test_a_report_that_was_not_exported(tmp_path: Path) -> None:
     seen = look(training_profile, tmp_path, **{"report_nsys-rep": b"\x00\x01\x02NSYS\x00" * 50})
     assert seen.result.outcome == "failed" and "nsys export --type sqlite" in seen.result.summary
+
+
+def test_timers_as_deepspeed_prints_them_today(tmp_path: Path) -> None:
+    """Both forms of each timer, recorded from a run of version 0.19."""
+    log = (
+        "[Rank 0] time (ms) | optimizer_allgather: 0.03 | optimizer_gradients: 0.12 | optimizer_step: 23.11\n"
+        "[Rank 0] time (ms) | fwd_microstep: 11.47 | bwd_microstep: 11.71 | bwd_inner_microstep: 0.25 | "
+        "bwd_allreduce_microstep: 11.43 | step_microstep: 24.29\n"
+        "[Rank 0] time (ms) | fwd: 11.47 | bwd: 11.71 | bwd_inner: 0.25 | bwd_allreduce: 11.43 | step: 24.29\n"
+    )
+    seen = look(training_profile, tmp_path, ds_log=log)
+    assert seen.one("profile.communication_fraction") == 0.2408 and seen.one("profile.optimizer_fraction") == 0.5117
+    assert seen.one("profile.compute_fraction") == 0.2469
+
+
+def test_lightnings_profiler_as_it_is_written_today(tmp_path: Path) -> None:
+    """Recorded from a run of version 2.6."""
+    report = (
+        "FIT Profiler Report\n\n"
+        "|  Action                                       \t|  Mean duration (s)\t|  Num calls      \t|  Total time (s) \t|  Percentage %   \t|\n"
+        "|  Total                                        \t|  -              \t|  501            \t|  0.90231        \t|  100 %          \t|\n"
+        "|  [_TrainingEpochLoop].train_dataloader_next   \t|  0.042833       \t|  20             \t|  0.85666        \t|  94.94          \t|\n"
+        "|  [LightningModule]M.optimizer_step            \t|  0.00074439     \t|  20             \t|  0.014888       \t|  1.65           \t|\n"
+    )
+    seen = look(training_profile, tmp_path, perf_txt=report)
+    assert seen.one("profile.data_fraction") == 0.9494 and seen.one("profile.optimizer_fraction") == 0.0165

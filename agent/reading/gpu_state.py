@@ -21,7 +21,7 @@ NOTHING = {"none", "n/a", "[n/a]", "success", ""}
 NVLINK_DOWN = re.compile(r"^\s*Link \d+: <?inactive>?|^\s*Link \d+:.{0,20}\bdown\b", re.IGNORECASE)
 FAULTS = {
     "ecc_uncorrectable", "remap_pending", "remap_failure", "throttle", "clock_low", "nvlink_errors", "pcie_width_low",
-    "pcie_gen_low", "missing", "hidden", "recovery_action", "driver_mismatch", "driver_missing", "fabric", "hot", "error",
+    "pcie_gen_low", "missing", "recovery_action", "driver_mismatch", "driver_missing", "fabric", "hot", "error",
     "busy_no_progress", "no_answer", "nvlink_inactive", "ended_process", "other_process", "memory_unowned",
 }  # fmt: skip
 

@@ -63,7 +63,11 @@ def facts(done: Completed) -> Iterator[Fact]:
         if "asking" in said:
             asking = (str(said.get("path", said["asking"])), line)
         elif judge := _JUDGES.get(str(said.get("fact"))):
-            yield from ((key, value, line) for key, value in judge(said))
+            try:
+                judged = list(judge(said))
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError):
+                continue  # a recording that was cut or changed
+            yield from ((key, value, line) for key, value in judged)
     if done.code is None and asking:
         yield "no_answer", asking[0], asking[1]
 

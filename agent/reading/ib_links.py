@@ -78,7 +78,9 @@ def _probed(found: dict[str, Port], text: str, line: Line) -> None:
         return
     port = _port(found, *str(said["port"]).split("/", 1))
     if "counter" in said:
-        now, rise = int(said["value"]), int(said["rise"])
+        now, rise = said.get("value"), said.get("rise")
+        if not isinstance(now, int) or not isinstance(rise, int):
+            return
         port.counters[str(said["counter"])] = [(now - rise, line), (now, line)]
     else:
         port.fields |= {k: (str(v), line) for k, v in said.items() if k != "port" and v != ""}

@@ -50,7 +50,10 @@ def _read(done: Completed) -> Answer:
         if "asking" in fact:
             asking = (fact, line)
         elif "field" in fact:
-            _take(answer, fact, line)
+            try:
+                _take(answer, fact, line)
+            except (TypeError, ValueError):
+                continue  # a recording that was cut or changed
     if done.code is None and asking is not None:
         gpu = asking[0].get("gpu")
         answer.hung = f"{asking[0]['asking']}" + ("" if gpu is None else f" of GPU {gpu}")

@@ -57,16 +57,19 @@ def listing(text: str) -> Listing:
             said: dict[str, Any] = json.loads(line.data)
         except ValueError:
             continue
-        if "name" in said:
+        if not isinstance(said, dict):
+            continue
+        if {"name", "version", "requires", "folder", "python"} <= set(said):
             where = str(said["folder"])
-            package = Installed(said["name"], said["version"], said["requires"], where, said["python"], line)
+            requires = [str(r) for r in said["requires"]] if isinstance(said["requires"], list) else []
+            package = Installed(str(said["name"]), str(said["version"]), requires, where, str(said["python"]), line)
             found.packages.append(package)
         elif "remains" in said:
-            found.problems.append(("remains", f"{said['remains']} in {said['folder']}", line))
+            found.problems.append(("remains", f"{said['remains']} in {said.get('folder')}", line))
         elif "broken" in said:
-            found.problems.append(("broken", f"{said['broken']} in {said['folder']} has no metadata", line))
+            found.problems.append(("broken", f"{said['broken']} in {said.get('folder')} has no metadata", line))
         elif "folder" in said:
-            found.pythons[said["folder"]] = said["python"]
+            found.pythons[str(said["folder"])] = str(said.get("python") or "")
     return found
 
 

@@ -76,7 +76,7 @@ def _folder(ws: Workspace, path: str) -> Path:
     folder = Path(path).expanduser() if path else own[0] if own else Path()
     if not folder.exists():
         raise ToolError(f"no such path: {folder}", "name a folder that the job uses")
-    return folder if folder.is_dir() else folder.parent
+    return (folder if folder.is_dir() else folder.parent).resolve()
 
 
 def _fact(line: Line) -> dict[str, Any]:
@@ -103,10 +103,12 @@ def _measured(
     for fact, line in said:
         if "folder" in fact:
             yield ws.answered(done, "storage.kind", kind["kind"], line.text)
-        amount = fact.get("bytes", fact.get("count"))
-        if fact.get("measure") not in UNITS or not amount or not fact.get("seconds"):
+        amount, spent = fact.get("bytes", fact.get("count")), fact.get("seconds")
+        if fact.get("measure") not in UNITS or not isinstance(amount, int) or not isinstance(spent, int | float):
             continue
-        rate, least = amount / fact["seconds"], float(kind["least"][fact["measure"]])
+        if amount <= 0 or spent <= 0:
+            continue
+        rate, least = amount / spent, float(kind["least"][fact["measure"]])
         yield ws.answered(done, f"storage.{UNITS[fact['measure']]}", round(rate), line.text)
         if rate < least:
             what = f"{fact['measure']} {rate / least:.0%} of the least that is ordinary for {kind['kind']} storage"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _EMBEDDING = re.compile(
     r"(^|\.)(embed_tokens|wte|tok_embeddings|word_embeddings|embed_in|embeddings\.word_embeddings|shared|tokens_embed)\.weight$"
 )
-_HEAD = re.compile(r"(^|\.)(lm_head|output_layer|embed_out|output)\.weight$")
+_HEAD = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$|^((model|transformer)\.)?output(_layer)?\.weight$")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d{1,5})\.")
 _OTHER_STACK = re.compile(r"vision|visual|audio|encoder\.|decoder\.|mtp|draft|image", re.IGNORECASE)
 _WIDTH = ("hidden_size", "n_embd", "d_model", "dim", "model_dim")
@@ -37,7 +37,7 @@ def config_of(ws: Workspace, checkpoint: Checkpoint) -> tuple[RunFile, dict[str,
                 known = json.loads(ws.read(file, 4 << 20))
             except (ValueError, RecursionError):
                 return None
-            if isinstance(known, dict):
+            if isinstance(known, dict) and ("model_type" in known or "architectures" in known):
                 inner = next((known[k] for k in _INNER if isinstance(known.get(k), dict)), {})
                 return file, {**known, **inner}
     return None
@@ -69,8 +69,8 @@ def config_flaws(ws: Workspace, checkpoint: Checkpoint) -> Iterator[Flaw]:
     known = config_of(ws, checkpoint)
     if known is None:
         broken = [f for f in checkpoint.files.get("config", []) if f.path.name == "config.json"]
-        if broken and broken[0].size:
-            yield Flaw("checkpoint.config_broken", "config.json is no JSON object", True, broken[0])
+        if broken and broken[0].size and checkpoint.framework in ("hf", "peft"):
+            yield Flaw("checkpoint.config_broken", "config.json names no model", True, broken[0])
         return
     file, config = known
     yield from _vocabulary(file, config, held)

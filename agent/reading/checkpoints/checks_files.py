@@ -130,7 +130,11 @@ def _parts(checkpoint: Checkpoint, held: list[Checkpoint]) -> Iterator[Flaw]:
         yield Flaw(
             "checkpoint.missing_shard", "the weights are not there, other saves have them", "model", member="model"
         )
-    meant = "trainer_state" in has or checkpoint.framework == "deepspeed" or bool(has & {"scheduler", "rng", "scaler"})
+    meant = (
+        ("trainer_state" in has and "#" in checkpoint.series)
+        or checkpoint.framework == "deepspeed"
+        or bool(has & {"scheduler", "rng", "scaler"})
+    )
     for part in _STATES:
         if part in has:
             continue

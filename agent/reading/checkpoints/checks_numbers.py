@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .checks import Flaw, flaw_of
@@ -73,8 +73,18 @@ def _read(ws: Workspace, checkpoint: Checkpoint) -> Numbered:
                 continue
             found.bytes += tensor.size
             found.tensors += 1
-        found.flaws += _judged(state, seen.numbers)
+        judged = list(_judged(state, seen.numbers))
+        found.flaws += _meant(checkpoint, state, judged)
     return found
+
+
+def _meant(checkpoint: Checkpoint, state: State, judged: list[Flaw]) -> list[Flaw]:
+    """Zeros that the code begins with: a save of step 0, or norms that count from zero, every one of them."""
+    zero = [f for f in judged if f.key == "checkpoint.zero_tensor"]
+    norms = sum(1 for name in state.tensors if _NORM.search(whole(name)) and not _MOMENTS.search(name))
+    zero_norms = [f for f in zero if _NORM.search(whole(f.member))]
+    initial = zero if checkpoint.step == 0 else zero_norms if norms > 1 and len(zero_norms) == norms else []
+    return [replace(f, weight="note") if f in initial else f for f in judged]
 
 
 def _packed(tensor: Tensor) -> bool:

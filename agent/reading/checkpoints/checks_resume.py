@@ -24,6 +24,8 @@ _SAVED_BY: dict[str, tuple[str, ...]] = {
     "lightning": ("optimizer",),
 }
 _SEPARATE = ("hf", "peft", "accelerate")  # their states lie in files of their own: `checks_files` misses them
+# What is counted is up to the user: steps, micro-batches, updates of several optimizers.
+_OWN = ("torch", "dcp", "accelerate", "lightning", "verl")
 _RANKED = ("deepspeed", "megatron", "verl")  # every rank keeps a part of one optimizer
 _SLACK = 0.05  # share of steps that an optimizer may have skipped
 _SCALER_SLACK = 40  # steps that a loss scaler skips while it looks for its scale
@@ -67,10 +69,20 @@ def _steps(ws: Workspace, checkpoint: Checkpoint, contents: Contents, others: li
     step = checkpoint.step if checkpoint.step is not None else (told[0].step if told else None)
     if step is None:
         return
+    own = checkpoint.framework in _OWN
     for one in told:
-        if one.step != step and not _another_count(ws, one, checkpoint, others):
+        if abs(one.step - step) > (1 if own else 0):
+            same = [
+                t.step / c.step
+                for c in others
+                if c.step
+                for t in contents_of(ws, c).of("checkpoint")
+                if t.member == one.member
+            ]
+            if own and step and any(abs(r - one.step / step) < 0.02 for r in same):
+                continue  # every save counts something else here: micro-batches, samples
             text = f"{PurePosixPath(one.file.name).name} says {one.member} = {one.step:g}, the save is of step {step:g}"
-            yield _disagrees(text, one)
+            yield _disagrees(text, one, not own or any(abs(r - 1) < 0.02 for r in same))
     yield from _updates(ws, checkpoint, contents, others, step)
     yield from _scheduler(checkpoint, contents, step)
 
@@ -88,39 +100,29 @@ def _updates(
     most = max(by_file.values(), key=lambda t: t.step)
     behind = step - contents.skipped - most.step
     slack = _SLACK * step + (_SCALER_SLACK if contents.scaled else 0.5)
-    if not -0.5 <= behind <= slack and not _same_gap(ws, behind, others):
-        yield _disagrees(f"the optimizer counts {most.step:g} updates, the save is of step {step:g}", most)
+    if not -0.5 <= behind <= slack:
+        counts = [
+            (c.step, max(t.step for t in told))
+            for c in others
+            if c.step and (told := contents_of(ws, c).of("optimizer"))
+        ]
+        anew = any(abs(at - count - behind) < 0.5 for at, count in counts)  # it began anew at an earlier start
+        own = checkpoint.framework in _OWN
+        fewer = own and step > 0 and any(abs(count / at - most.step / step) < 0.02 for at, count in counts)
+        if not anew and not fewer:
+            agrees = any(abs(count / at - 1) < 0.02 for at, count in counts)
+            text = f"the optimizer counts {most.step:g} updates, the save is of step {step:g}"
+            yield _disagrees(text, most, not own or agrees)
     if checkpoint.framework in _RANKED:
         for one in by_file.values():
             if most.step - one.step > 0.5:
                 names = PurePosixPath(one.file.name).name, PurePosixPath(most.file.name).name
-                yield _disagrees(f"{names[0]} counts {one.step:g} updates, {names[1]} {most.step:g}", one)
+                yield _disagrees(f"{names[0]} counts {one.step:g} updates, {names[1]} {most.step:g}", one, True)
                 return
 
 
-def _disagrees(text: str, told: Told) -> Flaw:
-    return Flaw("checkpoint.step_disagrees", text, told.step, told.file, told.member)
-
-
-def _another_count(ws: Workspace, told: Told, checkpoint: Checkpoint, others: list[Checkpoint]) -> bool:
-    """The name and the counter count different things (epochs, samples, micro-batches) in every save of the series."""
-    if checkpoint.framework in ("hf", "peft", "megatron", "megatron_dist"):
-        return False
-    ratios = {round(told.step / checkpoint.step, 3)} if checkpoint.step else set()
-    for other in others:
-        for one in contents_of(ws, other).of("checkpoint"):
-            if one.member == told.member and other.step:
-                ratios.add(round(one.step / other.step, 3))
-    return len(others) > 0 and len(ratios) == 1
-
-
-def _same_gap(ws: Workspace, behind: float, others: list[Checkpoint]) -> bool:
-    """Every save of the series has the same gap: the optimizer began anew at an earlier start."""
-    for other in others:
-        counted = contents_of(ws, other).of("optimizer")
-        if counted and other.step is not None and abs(other.step - max(t.step for t in counted) - behind) < 0.5:
-            return True
-    return False
+def _disagrees(text: str, told: Told, sure: bool) -> Flaw:
+    return Flaw("checkpoint.step_disagrees", text, told.step, told.file, told.member, "damage" if sure else "note")
 
 
 def _scheduler(checkpoint: Checkpoint, contents: Contents, step: float) -> Iterator[Flaw]:
@@ -136,5 +138,5 @@ def _scheduler(checkpoint: Checkpoint, contents: Contents, step: float) -> Itera
         else:
             wrong = behind > slack if checkpoint.framework == "deepspeed" else not -1.5 <= behind <= slack
         if wrong:
-            yield _disagrees(f"the scheduler is at {told.step:g}, the save is of step {step:g}", told)
+            yield _disagrees(f"the scheduler is at {told.step:g}, the save is of step {step:g}", told, not own)
             return

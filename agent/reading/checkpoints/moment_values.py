@@ -7,6 +7,7 @@ A first moment beyond that does not belong to its second moment.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +46,6 @@ class MomentValues:
         impossible: elements whose first moment is beyond what their second moment allows; `absurd`: by far.
         first_squares: sum of squares of the first moment.
         second_sum: sum of the second moment: of squared gradients.
-        second_most: greatest element of the second moment.
     """
 
     moments: Moments
@@ -60,7 +60,6 @@ class MomentValues:
     absurd: int = 0
     first_squares: float = 0.0
     second_sum: float = 0.0
-    second_most: float = 0.0
     read: bool = True
 
     @property
@@ -121,11 +120,7 @@ def _values(ws: Workspace, moments: Moments, bound: float) -> MomentValues:
             _add_first(found, one)
             _add_second(found, two)
             if len(one) == len(two):
-                with np.errstate(over="ignore", invalid="ignore"):
-                    squares, most = np.square(one, dtype=np.float64), bound * np.maximum(two, 0).astype(np.float64)
-                    beyond = (np.abs(one) > _TINY) & (squares > most)
-                    found.impossible += int(beyond.sum())
-                    found.absurd += int((beyond & (two > 0) & (squares > _ABSURD * most)).sum())
+                _compare(found, one, two, bound)
             seen += len(one)
         found.read = seen == found.count
     else:
@@ -135,6 +130,18 @@ def _values(ws: Workspace, moments: Moments, bound: float) -> MomentValues:
             if tensor is not None
         )
     return found
+
+
+def _compare(found: MomentValues, one: np.ndarray, two: np.ndarray, bound: float) -> None:
+    """Count elements whose first moment is beyond its second; looked at closely where any may be."""
+    with np.errstate(all="ignore"):
+        suspects = np.flatnonzero(one * one > np.float32(min(bound, 1e30)) * two)
+        if len(suspects):
+            first, second = one[suspects].astype(np.float64), two[suspects].astype(np.float64)
+            squares, most = first * first, bound * np.maximum(second, 0)
+            beyond = (np.abs(first) > _TINY) & (squares > most)
+            found.impossible += int(beyond.sum())
+            found.absurd += int((beyond & (second > 0) & (squares > _ABSURD * most)).sum())
 
 
 def _alone(ws: Workspace, found: MomentValues, tensor: Tensor, add: Any) -> bool:
@@ -147,17 +154,23 @@ def _alone(ws: Workspace, found: MomentValues, tensor: Tensor, add: Any) -> bool
 
 
 def _add_first(found: MomentValues, block: np.ndarray) -> None:
-    finite = np.isfinite(block)
     found.first_nonzero += int(np.count_nonzero(block))
-    found.nonfinite += len(block) - int(finite.sum())
-    found.first_squares += float(np.square(block[finite], dtype=np.float64).sum())
+    with np.errstate(all="ignore"):
+        squares = float(np.dot(block, block))
+    if not math.isfinite(squares):
+        kept = block[np.isfinite(block)].astype(np.float64)
+        found.nonfinite += len(block) - len(kept)
+        squares = float(np.dot(kept, kept))
+    found.first_squares += squares
 
 
 def _add_second(found: MomentValues, block: np.ndarray) -> None:
-    finite = np.isfinite(block)
-    kept = block[finite]
     found.second_nonzero += int(np.count_nonzero(block))
-    found.nonfinite += len(block) - len(kept)
-    found.negative += int((kept < 0).sum())
-    found.second_sum += float(np.maximum(kept, 0).sum(dtype=np.float64))
-    found.second_most = max(found.second_most, float(kept.max(initial=0.0)))
+    with np.errstate(all="ignore"):
+        total, least = float(block.sum(dtype=np.float64)), float(block.min(initial=0.0))
+    if not math.isfinite(total) or least < 0:
+        kept = block[np.isfinite(block)]
+        found.nonfinite += len(block) - len(kept)
+        found.negative += int((kept < 0).sum())
+        total = float(np.maximum(kept, 0).sum(dtype=np.float64))
+    found.second_sum += total

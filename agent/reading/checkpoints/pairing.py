@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _ELEMENTS = 1 << 20  # of each side held at once, by each thread
 _THREADS = 4
+_FAINT = 1e-6  # sum of squares of a block, below which its zeros are counted: adapters that are still at zero
 _WRAPPER_WORDS = 40  # characters of a wrapper prefix that are shown
 
 
@@ -53,7 +55,7 @@ class Change:
     moved: int = 0
     difference: float = 0.0
     norm: float = 0.0
-    zeros: int = 0  # elements that are zero afterwards
+    zeros: int = 0  # elements that are zero afterwards, counted where hardly anything is not
     broken: int = 0  # elements finite before and not afterwards
     read: bool = True
 
@@ -127,18 +129,28 @@ def _change(ws: Workspace, name: str, before: Tensor, after: Tensor) -> Change:
             change.read = False
             return change
         change.elements += len(new)
-        change.zeros += len(new) - int(np.count_nonzero(new))
-        finite_old, finite_new = np.isfinite(old), np.isfinite(new)
-        change.broken += int((finite_old & ~finite_new).sum())
-        differs = (old != new) & (finite_old | finite_new)
-        moved = int(differs.sum())
+        with np.errstate(all="ignore"):
+            left, right = float(np.dot(old, old)), float(np.dot(new, new))
+            if math.isfinite(left) and math.isfinite(right):  # then every element is
+                change.zeros += len(new) - (int(np.count_nonzero(new)) if right < _FAINT else len(new))
+                moved = int(np.count_nonzero(old != new))
+                step = new - old if moved else None
+            else:
+                left, moved, step = _broken(change, old, new)
+        own += left
         change.moved += moved
-        good = finite_old & finite_new
-        kept = old if good.all() else old[good]
-        own += float(np.dot(kept, kept)) if kept.dtype == np.float64 else float(np.square(kept, dtype=np.float64).sum())
-        if moved:
-            step = new[good].astype(np.float64) - old[good].astype(np.float64)
+        if step is not None:
             squares += float(np.dot(step, step))
     change.difference, change.norm = squares**0.5, own**0.5
-    change.read = change.elements == int(np.prod(after.shape, dtype=np.int64))
+    change.read = change.elements == after.count
     return change
+
+
+def _broken(change: Change, old: np.ndarray, new: np.ndarray) -> tuple[float, int, np.ndarray]:
+    """The same for a block with elements that are not finite, or too large for squares in single precision."""
+    finite_old, finite_new = np.isfinite(old), np.isfinite(new)
+    good = finite_old & finite_new
+    change.zeros += len(new) - int(np.count_nonzero(new))
+    change.broken += int((finite_old & ~finite_new).sum())
+    kept = old[good].astype(np.float64)
+    return float(np.dot(kept, kept)), int(((old != new) & (finite_old | finite_new)).sum()), new[good] - kept

@@ -22,7 +22,7 @@ from .parts import Member, Tensor
 from .tally import Tally
 
 JOB = 8 << 20  # bytes a thread takes at once
-BLOCK = 256 << 10  # bytes that are read and then looked at while they lie in the processor's cache
+BLOCK = 512 << 10  # bytes that are read and then looked at while they lie in the processor's cache
 
 
 @dataclass(slots=True)

@@ -133,7 +133,7 @@ def _scan(ws: Workspace, chosen: list[Source], which: StepRecords, out: _Found) 
             inside = len(training) == 1 and source is training[0] and row.number in wanted
             if inside and (bad or len(wanted) <= 8):
                 said = ", ".join(key for key, _ in bad) or "nothing wrong by itself"
-                out.evidence.append(cited(ws, row, "sample.of_step", said))
+                out.evidence.append(cited(ws, row, "sample.bad_in_step" if bad else "sample.of_step", said))
                 out.text.append(f"{_place(row)} of the step: {said}: {preview(row.fields, 300)}")
             for key, value in bad:
                 out.add(key, cited(ws, row, f"sample.{key}", value), _place(row))

@@ -27,7 +27,7 @@ _TRANSFORMERS = re.compile(
 _FACTS = frozenset({"rows", "masked_share", "labels_next", "packed", "masked_lm", "cut_at_length"})
 
 
-@tool(emits=("batch.*",))
+@tool(emits=("batch.*",), recall=True)
 def inspect_batch(
     ws: Workspace,
     path: Annotated[str, Field(description="File of the batch inside the run; every saved batch when empty")] = "",

@@ -10,6 +10,7 @@ import pytest
 from traindoctor.agent.events import ReportReady
 from traindoctor.agent.report import Report
 from traindoctor.agent.session import diagnose
+from traindoctor.agent.tools.bad_samples import find_bad_samples
 from traindoctor.agent.workspace import Workspace
 
 from tests.tools.test_dataset import jsonl, pairs, prose
@@ -94,6 +95,36 @@ def test_answers_that_the_harness_does_not_find(run) -> None:
     found = report(run, "gsm8k is far lower than the paper reports")
     assert found.root_cause.id == "eval.harness_mismatch"
     assert "eval_result.not_extracted" in {e.key for e in found.evidence}
+
+
+def test_a_batch_whose_padding_counts(run) -> None:
+    torch = pytest.importorskip("torch")
+    (run / "config.json").write_text(CONFIG.replace("}", ', "pad_token_id": 0, "eos_token_id": 2}'))
+    ids = torch.randint(3, 32000, (4, 64))
+    ids[:, 39], ids[:, 40:] = 2, 0
+    labels = torch.where(torch.arange(64) < 20, -100, ids)
+    torch.save({"input_ids": ids, "labels": labels, "attention_mask": (ids != 0).long()}, run / "batch_0.pt")
+    found = report(run, "the loss falls fast but the answers of the model are bad")
+    assert found.root_cause.id == "loss.wrong_masking"
+    assert "batch.padding_counted" in {e.key for e in found.evidence}
+
+
+def test_the_record_that_spoils_a_step(run) -> None:
+    lines = [
+        f"step: {n} loss: {'nan' if n >= 13 else f'{2.6 - n / 100:.4f}'} grad_norm: 0.91 lr: 2e-05"
+        for n in range(1, 30)
+    ]
+    (run / "train.log").write_text("\n".join(lines) + "\n")
+    (run / "config.yaml").write_text(
+        "per_device_train_batch_size: 8\ngradient_accumulation_steps: 1\nworld_size: 1\nshuffle: false\n"
+    )
+    rows = [dict(r, score=0.5) for r in pairs(300)]
+    rows[99]["score"] = float("nan")
+    (run / "train.jsonl").write_text(jsonl(rows))
+    found = report(run, "loss became NaN at step 13 all of a sudden, always the same step")
+    assert found.root_cause.id == "loss.bad_batch"
+    seen = find_bad_samples(Workspace([run])).evidence
+    assert [e.line for e in seen if e.key == "sample.bad_in_step"] == [100]
 
 
 def test_sound_data_blame_nothing(run) -> None:

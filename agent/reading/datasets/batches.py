@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from ...types import Evidence
 from ..dumps import dumps
 from ..files import Line, RunFile
 from .find import matches, sources
+from .rows import Source
 from .sampling import look
 from .tokens import arrays, chunks
 
@@ -21,6 +23,8 @@ IGNORED = -100  # label that the loss leaves out
 ELEMENTS = 4 << 20  # of one tensor that are read
 ROWS = 512  # of one batch
 FILE = 1 << 30  # bytes of a saved batch
+SMALL = 32 << 20  # bytes of records that are looked at unasked
+_IDS = re.compile(rb"\b(?:input_ids|token_ids|target_ids|labels)\b['\"\])]*\s*[:=]\s*(?:tensor|array)?\(?\s*\[")
 TEXT = 512 << 10  # bytes of a text that may hold a printed tensor
 
 _NAMES = {
@@ -77,12 +81,18 @@ def batches(ws: Workspace, path: str = "") -> list[Batch]:
         if base.endswith((".pt", ".pth", ".npz", ".bin", ".pkl", ".safetensors")):
             if (path or any(w in base for w in ("batch", "sample", "input", "collat"))) and file.size <= FILE:
                 out += _saved(ws, file)
-        elif base.endswith((".txt", ".log", ".out")) and file.size <= TEXT:
+        elif base.endswith((".txt", ".log", ".out")) and file.size <= TEXT and _IDS.search(ws.read(file, TEXT)):
             out += _printed(ws, file)
     for source in sources(ws, path):
-        if source.kind in ("jsonl", "json", "parquet", "arrow"):
+        if path or _tokenised(ws, source):
             out += _records(ws, source)
     return [b for b in out if b.rows or b.unread]
+
+
+def _tokenised(ws: Workspace, source: Source) -> bool:
+    """Whether a file of records holds token ids and is small enough to be looked at unasked."""
+    small = source.kind in ("jsonl", "json") and source.file.size <= SMALL
+    return small and bool(_IDS.search(ws.read(source.file, 64 << 10)))
 
 
 def _saved(ws: Workspace, file: RunFile) -> Iterator[Batch]:
@@ -157,7 +167,7 @@ def _sequence(
     return Sequence(file, number, ids, labels, beside.get("attention"), beside.get("positions"), line, batch)
 
 
-def _records(ws: Workspace, source: Any) -> Iterator[Batch]:
+def _records(ws: Workspace, source: Source) -> Iterator[Batch]:
     """Records with token ids: a sequence each, or a whole batch in lists of lists."""
     looked = look(ws, source, ROWS, 8 << 20, 10.0)
     rows: list[Sequence] = []

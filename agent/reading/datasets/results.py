@@ -142,6 +142,8 @@ def item_of(row: Row) -> Item | None:
     right = _right(fields)
     if not (output is not None or scores or extracted is not None):
         return None
+    if gold is None and extracted is None:
+        return None  # a score alone is a reward or a rating
     if right is None and (gold is None or not any(n in fields for n in _EXTRACTED)):
         return None  # a sample to train on may have a response and an answer too
     choices = fields.get("doc", {}).get("choices") if isinstance(fields.get("doc"), dict) else None

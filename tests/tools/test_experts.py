@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from traindoctor.agent.reading.checkpoints.experts import mixtures
+from traindoctor.agent.reading.checkpoints.parts import Tensor
+from traindoctor.agent.reading.checkpoints.weights import Weights
 from traindoctor.agent.reading.expert_loads import balances, printed_loads
+from traindoctor.agent.reading.files import RunFile
 from traindoctor.agent.tools.experts import expert_usage
 from traindoctor.agent.workspace import Workspace
 
@@ -130,3 +134,29 @@ def test_no_text_breaks_the_reader(tmp_path_factory, parts):
     folder = tmp_path_factory.mktemp("text")
     (folder / "train.log").write_text("expert " + " ".join(parts), errors="replace")
     balances(printed_loads(Workspace([folder])))
+
+
+def shaped(*shapes: tuple[str, tuple[int, ...]]) -> Weights:
+    file = RunFile("model.safetensors", Path("model.safetensors"), "checkpoint", 0)
+    return Weights("c", "hf", 1, {n: Tensor(n, "float32", s, file, 0, 4) for n, s in shapes})
+
+
+@pytest.mark.parametrize(
+    ("expert", "router", "bias"),
+    [
+        ("model.layers.3.mlp.experts.{}.gate_proj.weight", "model.layers.3.mlp.gate.weight", "model.layers.3.mlp.gate.e_score_correction_bias"),
+        ("model.layers.3.block_sparse_moe.experts.{}.w1.weight", "model.layers.3.block_sparse_moe.gate.weight", ""),
+        ("decoder.layers.3.mlp.experts.local_experts.{}.linear_fc1.weight", "decoder.layers.3.mlp.router.weight", "decoder.layers.3.mlp.router.expert_bias"),
+        ("decoder.layers.3.mlp.experts.linear_fc1.weight{}", "decoder.layers.3.mlp.router.weight", "decoder.layers.3.mlp.router.expert_bias"),
+        ("h.3.deepspeed_moe.experts.deepspeed_experts.{}.fc.weight", "h.3.deepspeed_moe.gate.wg.weight", ""),
+    ],
+)  # fmt: skip
+def test_names_of_each_framework(expert, router, bias):
+    named = [(expert.format(e), (8, 8)) for e in range(4)] + [(router, (4, 8))]
+    (found,) = mixtures(shaped(*named, *([(bias, (4,))] if bias else [])))
+    assert set(found.experts) == {0, 1, 2, 3} and found.router is not None
+    assert (found.bias is not None) == bool(bias)
+
+
+def test_shared_experts_are_not_routed():
+    assert not mixtures(shaped(("layers.0.mlp.shared_experts.gate_proj.weight", (8, 8)), ("layers.0.mlp.shared_expert.up.weight", (8, 8))))

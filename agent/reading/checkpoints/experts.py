@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 # `layers.3.mlp.experts.7.gate_proj.weight`; Megatron says local_experts, Mixtral block_sparse_moe.experts.
 _OWN = re.compile(
-    r"^(?P<layer>.*?)\.?(?:local_|deepspeed_)?experts\.(?:deepspeed_experts\.)?(?P<expert>\d+)\.(?P<rest>.+)$"
+    r"^(?P<layer>(?:.*?\.)?)experts\.(?:deepspeed_experts\.|local_experts\.)?(?P<expert>\d+)\.(?P<rest>.+)$"
 )
+# Megatron's grouped layers number the weight: `experts.linear_fc1.weight7`.
+_GROUPED = re.compile(r"^(?P<layer>(?:.*?\.)?)experts\.(?P<rest>linear_fc\d\.(?:weight|bias))(?P<expert>\d+)$")
 # One tensor for all experts of a layer, whose first dimension counts them.
-_FUSED = re.compile(r"^(?P<layer>.*?)\.?experts\.(?P<rest>\w+(?:\.weight)?)$")
+_FUSED = re.compile(r"^(?P<layer>(?:.*?\.)?)experts\.(?P<rest>\w+(?:\.(?:weight|bias))?)$")
+_EXPERTS = 4096
 _ROUTER = re.compile(r"(?:^|\.)(?:gate|router|router\.\w+|gate\.wg|gate\.gate|gating)\.weight$")
 _BIAS = re.compile(r"(?:^|\.)(?:e_score_correction_bias|expert_bias|balancing_bias)$")
 
@@ -66,12 +69,14 @@ def mixtures(weights: Weights) -> list[Mixture]:
     found: dict[str, Mixture] = {}
     for name, tensor in weights.tensors.items():
         inner = bare(name)
-        if own := _OWN.match(inner):
-            mixture = found.setdefault(own["layer"], Mixture(own["layer"]))
+        if own := _OWN.match(inner) or _GROUPED.match(inner):
+            layer = own["layer"].rstrip(".")
+            mixture = found.setdefault(layer, Mixture(layer))
             part = ExpertPart(tensor, 0, int(np.prod(tensor.shape, dtype=np.int64)))
             mixture.experts.setdefault(int(own["expert"]), {})[own["rest"]] = part
-        elif (fused := _FUSED.match(inner)) and len(tensor.shape) >= 2 and 1 < tensor.shape[0] <= 4096:
-            mixture = found.setdefault(fused["layer"], Mixture(fused["layer"]))
+        elif (fused := _FUSED.match(inner)) and _is_fused(tensor, fused["rest"]):
+            layer = fused["layer"].rstrip(".")
+            mixture = found.setdefault(layer, Mixture(layer))
             size = int(np.prod(tensor.shape[1:], dtype=np.int64))
             for e in range(tensor.shape[0]):
                 mixture.experts.setdefault(e, {})[fused["rest"]] = ExpertPart(tensor, e * size, size)
@@ -90,6 +95,11 @@ def mixtures(weights: Weights) -> list[Mixture]:
         elif len(tensor.shape) == 2 and tensor.shape[0] == len(mixture.experts):
             mixture.router = tensor
     return [m for m in found.values() if len(m.experts) > 1]
+
+
+def _is_fused(tensor: Tensor, rest: str) -> bool:
+    """Whether the first dimension counts experts: matrices have two more, biases one."""
+    return len(tensor.shape) == (2 if "bias" in rest else 3) and 1 < tensor.shape[0] <= _EXPERTS
 
 
 def expert_sums(ws: Workspace, mixture: Mixture) -> dict[int, Sums]:

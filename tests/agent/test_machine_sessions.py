@@ -6,17 +6,27 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from traindoctor.agent.reading import nvml_answer
 from traindoctor.agent.report import Report
 from traindoctor.agent.session import diagnose
-from traindoctor.agent.shell import Recorded, Shell
+from traindoctor.agent.shell import Completed, Live, Recorded, Shell
 from traindoctor.agent.tools.slurm import FIELDS
 from traindoctor.agent.workspace import Workspace
 
 MACHINE = Path(__file__).parent.parent / "tools" / "machine"
+
+
+class QuietKernel:
+    """This machine, but for its kernel log: other tests write into that one."""
+
+    def run(self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None) -> Completed:
+        if argv[0] == "dmesg":
+            return Completed(tuple(argv), 0, "2026-01-01T00:00:00,000000+00:00 Linux version 6.1\n")
+        return Live().run(argv, timeout, env, cwd)
 
 
 def report(run: Path, question: str, state: Path, shell: Shell | None = None) -> Report:
@@ -43,11 +53,33 @@ def test_a_full_disk(tmp_path: Path) -> None:
             '  File "/x/site-packages/datasets/arrow_writer.py", line 5, in write\nOSError: [Errno 28] No space left on device\n')  # fmt: skip
         with pytest.raises(OSError, match="No space left"):
             (run / "cache.arrow").write_bytes(b"x" * (2 << 20))
-        found = report(run, "why did it die?", tmp_path)
+        found = report(run, "why did it die?", tmp_path, QuietKernel())
     finally:
         subprocess.run(["umount", "-l", run], check=True)
     assert cause(found) == "env.disk_full" and found.status in {"confirmed", "likely"}
     assert any(e.key == "host.disk_full" and e.kind == "command" for e in found.evidence)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a control group")
+def test_a_real_kill_for_memory(tmp_path: Path) -> None:
+    run, group = tmp_path / "run", Path("/sys/fs/cgroup/memory/doctor_test_session")
+    run.mkdir()
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(60 << 20))
+    except OSError:
+        pytest.skip("no memory control groups of version 1 that may be made")
+    job = "import time\nfor i in range(40): print('step', i, 'loss', 2 - i / 100, flush=True)\nkept = bytearray(300 << 20)\n"
+    try:
+        enter = f"echo $$ > {group}/cgroup.procs; {sys.executable} -c \"$1\" > {run}/train.log 2>&1"
+        subprocess.run(["bash", "-c", enter, "-", job], check=False)
+    finally:
+        group.rmdir()
+    if subprocess.run(["dmesg"], capture_output=True, check=False).returncode:
+        pytest.skip("may not read the kernel log")
+    found = report(run, "the process vanished without an error", tmp_path)
+    assert cause(found) == "memory.host_oom", [h.id for h in found.differential]
+    assert any(e.key == "host.oom_kill" and e.argv and e.argv[0] == "dmesg" for e in found.evidence)
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler to build a driver's stand-in with")
@@ -62,7 +94,7 @@ def test_a_sick_driver(mode: str, expected: str, tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
     monkeypatch.setenv("FAKE_NVML", mode)
     monkeypatch.setattr(nvml_answer, "SECONDS", 2.0)
-    found = report(run, "rank 3 died with an unknown CUDA error", tmp_path)
+    found = report(run, "rank 3 died with an unknown CUDA error", tmp_path, QuietKernel())
     assert cause(found) == expected, [h.id for h in found.differential]
 
 
@@ -84,5 +116,5 @@ def test_a_healthy_run_on_a_healthy_machine(tmp_path: Path) -> None:
     run.mkdir()
     steps = "".join(f"step {i} loss {3.0 / (1 + i / 20):.4f} lr 1e-4\n" for i in range(1, 200))
     (run / "train.log").write_text(steps + "Training completed\n")
-    found = report(run, "is it healthy?", tmp_path)
+    found = report(run, "is it healthy?", tmp_path, QuietKernel())
     assert found.status in {"healthy", "insufficient_evidence"}, cause(found)

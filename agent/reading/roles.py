@@ -87,7 +87,7 @@ def role_of(name: str, head: bytes) -> str:
         head: its first few KiB, unpacked.
     """
     if is_dump(head):
-        return "capture"
+        return "trace"
     base = _PACKED.sub("", PurePath(name).name)
     if "metrics" in PurePath(name).parts[:-1] and _MLFLOW.match(head):
         return "metrics"
@@ -118,7 +118,7 @@ def _json(head: bytes) -> str:
         return "metrics" if b'"log_history"' in head else "log"
     if b'"frames"' in head and b'"thread' in head:
         return "capture"
-    if b'"traceEvents"' in head or (b'"ph":' in head and b'"ts":' in head):
+    if b'"traceEvents"' in head or b'"deviceProperties"' in head or (b'"ph":' in head and b'"ts":' in head):
         return "trace"  # of a profiler: too large and too full of names for the readers of logs and settings
     if start == b"[" and _RECORDS.search(head):
         return "data"

@@ -62,6 +62,7 @@ class Bundle:
     path: Path
     files: list[dict[str, Any]] = field(default_factory=list)
     tools: list[dict[str, Any]] = field(default_factory=list)
+    more: int = 0  # files beyond those of the manifest
     redacted: int = 0
 
     @property
@@ -121,11 +122,11 @@ class _Writer:
         self, ws: Workspace, shell: Recording, bundle: Bundle, question: str, tell: Callable[[str], None]
     ) -> None:
         tell("the run's files")
-        for role in ROLES:
-            for file in ws.by_role(role):
-                bundle.files.append(self._file(ws, file, len(bundle.files)))
+        wanted = [f for role in ROLES for f in ws.by_role(role)]
         left = [f for f in ws.files if f.role not in ROLES]
+        bundle.files += [self._file(ws, file) for file in wanted[:FILES]]
         bundle.files += [_row(f, "no", f"{f.role} is not collected") for f in left[:FILES]]
+        bundle.more = max(0, len(wanted) - FILES) + max(0, len(left) - FILES)
         self._reports(ws)
         for name, result in _asked(ws, tell) if ws.live else ():
             self._add(f"tools/{name}.json", json.dumps(result, indent=1, ensure_ascii=False))
@@ -139,8 +140,8 @@ class _Writer:
         bundle.redacted = self.redactor.count
         self._add("manifest.json", json.dumps(_manifest(ws, bundle, self.redactor, question), indent=1))
 
-    def _file(self, ws: Workspace, file: RunFile, number: int) -> dict[str, Any]:
-        if number >= FILES or self.bytes >= TOTAL:
+    def _file(self, ws: Workspace, file: RunFile) -> dict[str, Any]:
+        if self.bytes >= TOTAL:
             return _row(file, "no", "the bundle is full")
         text, whole = _ends(ws.blocks(file))
         if b"\0" in text[:8192]:
@@ -158,7 +159,7 @@ class _Writer:
 
     def _add(self, name: str, text: str) -> None:
         data = self.redactor.redact(text).encode()
-        member = tarfile.TarInfo(f"{self.name}/{name}")
+        member = tarfile.TarInfo(f"{self.name}/{self.redactor.redact(name)}")
         member.size, member.mode, member.mtime = len(data), 0o644, int(datetime.now(UTC).timestamp())
         self.tar.addfile(member, io.BytesIO(data))
 
@@ -221,5 +222,6 @@ def _manifest(ws: Workspace, bundle: Bundle, redactor: Redactor, question: str) 
         "schema": "traindoctor.bundle/1", "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "doctor": version("traindoctor"), "question": question, "machine_asked": ws.live,
         "redacted": redactor.count, "secrets": redactor.found, "tools": bundle.tools, "files": bundle.files,
+        "more_files": bundle.more,
         "not_read": [{"name": name, "why": why} for name, why in ws.skipped[:FILES]],
     }  # fmt: skip

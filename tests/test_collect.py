@@ -86,6 +86,20 @@ def test_hostile_names_stay_inside(tmp_path: Path) -> None:
         assert all(n.startswith("b/") and n.isprintable() for n in tar.getnames())
 
 
+def test_many_files_and_a_telling_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traindoctor.agent.collect.FILES", 3)
+    job = tmp_path / "job"
+    job.mkdir()
+    for i in range(5):
+        (job / f"rank{i}.log").write_text("step 1 loss 2\n")
+    (job / f"config-{SECRET}.yaml").write_text("lr: 1\n")
+    assert main(["collect", str(job), "-o", str(tmp_path / "b.tar.gz"), "--no-machine", "--quiet"]) == 0
+    folder = unpacked(tmp_path / "b.tar.gz", tmp_path / "x")
+    manifest = (folder / "manifest.json").read_text()
+    assert json.loads(manifest)["more_files"] == 3 and len(json.loads(manifest)["files"]) == 3
+    assert SECRET not in manifest and not [p for p in folder.rglob("*") if SECRET in p.name]
+
+
 class Sick:
     """This machine with a kernel that has lost a GPU."""
 

@@ -50,6 +50,6 @@ def collect(
 
     bundle = put_together(ws, shell, target, question, tell)
     size = target.stat().st_size
-    what = f"{bundle.kept} of {len(bundle.files)} files, {len(bundle.tools)} checks, {size >> 10} KiB"
+    what = f"{bundle.kept} of {len(bundle.files) + bundle.more} files, {len(bundle.tools)} checks, {size >> 10} KiB"
     print_line(f"{one_line(str(target))}: {what}")
     print_line(f"{bundle.redacted} secrets taken out; read it before you pass it on (manifest.json says what is in it)")

@@ -2,8 +2,8 @@
 
 python -m benchmarks.checkpoints [--gigabytes 1.0] [--folder PATH]
 
-Every figure is the median of a few runs in this process, in turns. "Cold" runs start after the file was dropped from the page
-cache, so that the disk is measured too; where dropping has no effect the figure says so by being as fast as warm.
+Every figure is the median of a few runs in this process, in turns. "Cold" runs start after the file was dropped from
+the page cache, so that the disk is measured too; where dropping has no effect, cold is as fast as warm.
 """
 
 from __future__ import annotations

@@ -22,10 +22,13 @@ _DATA = re.compile(
     | _?codecs\.encode
     | numpy\.(dtype|ndarray|bool_?|(u?int|float|complex)\d+) | numpy\._?core\.multiarray\.(_reconstruct|scalar)
     | numpy\._?core\.numeric\._frombuffer | numpy\.dtypes\.\w+DType
+    | numpy\.random\._pickle\.__\w+_ctor | numpy\.random\.(_mt19937\.MT19937|_pcg64\.PCG64|bit_generator\.SeedSequence)
+    | _?io\.(BytesIO|StringIO) | random\.Random
     | argparse\.Namespace | pathlib(\._local)?\.\w*Path | datetime\.(datetime|date|time|timedelta|timezone)
     | types\.SimpleNamespace | enum\.\w*Enum | decimal\.Decimal | uuid\.UUID
     | (pytorch_)?lightning(_fabric)?(\.\w+)*\.[A-Z]\w*
     | omegaconf(\.\w+)*\.[A-Z]\w* | deepspeed(\.\w+)*\.[A-Z]\w*
+    | deepspeed\.utils\.tensor_fragment\.fragment_address
     | megatron\.(core|training|model)(\.\w+)*\.[A-Z]\w* | megatron\.(core\.)?enums\.\w+
     | transformers(\.\w+)*\.[A-Z]\w* | accelerate(\.\w+)*\.[A-Z]\w* | peft(\.\w+)*\.[A-Z]\w*
     | torchao(\.\w+)*\.[A-Z]\w* | bitsandbytes(\.\w+)*\.[A-Z]\w*
@@ -41,8 +44,8 @@ _ROOTS = {
     *("timeit", "cProfile", "profile", "trace", "pdb", "bdb", "doctest", "idlelib", "lib2to3", "ensurepip", "venv"),
     *("pip", "setuptools", "distutils", "_osx_support", "_aix_support", "asyncio", "multiprocessing", "threading"),
     *("_thread", "signal", "http", "urllib", "urllib2", "httplib", "requests", "aiohttp", "ftplib", "smtplib"),
-    *("telnetlib", "xmlrpc", "ssl", "operator", "_operator", "functools", "_functools", "inspect", "gc", "platform"),
-    *("io", "_io", "tempfile", "linecache", "fileinput", "builtins.__dict__", "site", "sitecustomize", "atexit"),
+    *("telnetlib", "xmlrpc", "ssl", "operator", "_operator", "inspect", "gc", "platform"),
+    *("tempfile", "linecache", "fileinput", "builtins.__dict__", "site", "sitecustomize", "atexit"),
     *("test", "unittest", "antigravity", "turtledemo", "cgitb", "bsddb", "_pyrepl", "_testcapi", "_xxsubinterpreters"),
 }
 _BUILTINS = {
@@ -66,7 +69,7 @@ _CALLS = re.compile(
     r"(types\.(CodeType|FunctionType|LambdaType|MethodType)|numpy\.(load|fromfile|save|testing\b.*|f2py\b.*|distutils\b.*)"
     r"|torch\.(load|hub\b.*|jit\b.*|ops\b.*|classes\b.*|compile|package\b.*|utils\.(cpp_extension|collect_env|bottleneck)\b.*"
     r"|serialization\.load|storage\._load_from_bytes\.\w+|_inductor\b.*|_dynamo\b.*|testing\b.*|distributed\.rpc\b.*)"
-    r"|logging\.config\.\w+|uuid\._\w+|.*\.__(reduce|reduce_ex|globals|builtins|import|subclasses|getattribute|call)__.*)"
+    r"|_?io\.(open|open_code|FileIO)|_?functools\.reduce|logging\.config\.\w+|uuid\._\w+|.*\.__(reduce|reduce_ex|globals|builtins|import|subclasses|getattribute|call)__.*)"
 )
 
 

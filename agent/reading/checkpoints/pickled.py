@@ -16,13 +16,13 @@ from .instructions import Instructions
 from .parts import Damaged
 from .rebuilt import called, persisted, set_state
 from .source import Window
-from .symbols import Blob, Built, Global, Storage, View
+from .symbols import Blob, Built, Global, Storage, as_key
 
-OPERATIONS = 10_000_000
+OPERATIONS = 8_000_000
 LONG_LIMIT = 1024  # bytes of an integer
 LAZY = 1 << 12  # from so many bytes on, a bytes object stays in the file
 _COPIES = (bytes, str, dict)  # results of calls that hold more than was paid for
-_PLAIN_KEYS = (str, int, float, bytes, bool, type(None))
+_LOOKUP = "builtins.getattr"
 
 
 class Pickle(Instructions):
@@ -40,6 +40,7 @@ class Pickle(Instructions):
         self._marks: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
         self.globals: dict[str, None] = {}
+        self._lookups = [0, 0]  # of attributes of anything, and of classes that are known to be data
         self.storages: dict[str, Storage] = {}
         self.twice: list[str] = []
         self.end = at
@@ -66,6 +67,8 @@ class Pickle(Instructions):
             self._at += 1
             if code == 0x2E:  # STOP
                 self.end = self._base + self._at
+                if self._lookups[True] and not self._lookups[False]:
+                    self.globals.pop(_LOOKUP, None)
                 return self._stack.pop()
             follow = _FOLLOW.get(code)
             if follow is None:
@@ -228,22 +231,10 @@ class Pickle(Instructions):
         self._pay(50 * len(items) + 64)
         for key, value in zip(items[::2], items[1::2], strict=True):
             if type(key) is not str:
-                key = self._key(key)
+                key = as_key(key)
             if key in into and len(self.twice) < 8:
                 self.twice.append(str(key)[:80])
             into[key] = value
-
-    def _key(self, key: Any, depth: int = 0) -> Any:
-        """A key whose hash is cheap and cannot be made to collide or to nest without end."""
-        if isinstance(key, int) and not -(1 << 63) <= key < 1 << 64:
-            return f"{key:x}"
-        if isinstance(key, _PLAIN_KEYS) or type(key) in (Built, View, Blob, Storage):
-            return key
-        if isinstance(key, tuple) and depth < 3 and len(key) <= 64:
-            return tuple(self._key(k, depth + 1) for k in key)
-        if type(key) is Global:
-            return key.full
-        self._bad("uses something as a key that cannot be one")
 
     # calls that never happen
 
@@ -265,7 +256,12 @@ class Pickle(Instructions):
     def _call(self, what: Any, args: Any) -> None:
         if type(args) is not tuple:
             self._bad("calls something with what is no tuple")
-        made = called(what, args)
+        made: Any = called(what, args)
+        if type(made) is Global:  # members of an enumeration are looked up so
+            self.globals[made.full] = None
+            self._lookups[True] += 1
+        elif type(made) is Built and made.name == _LOOKUP:
+            self._lookups[False] += 1
         self._pay(160 + (len(made) * (1 if type(made) in (bytes, str) else 64) if type(made) in _COPIES else 0))
         self._push(made)
 

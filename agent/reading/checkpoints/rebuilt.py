@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from .allowed import known
 from .dtypes import STORAGES, numpy_dtype, torch_dtype
 from .parts import Damaged
 from .symbols import Array, Blob, Built, Global, NumpyType, Storage, View
@@ -187,6 +188,19 @@ _CODES = {
 }  # fmt: skip
 
 
+def _attribute(owner: Any, name: Any, *rest: Any) -> Any:
+    """A member of a class that is known to be data; a note of the lookup otherwise."""
+    if (
+        type(owner) is Global
+        and known(owner.full)
+        and isinstance(name, str)
+        and name.isidentifier()
+        and "__" not in name
+    ):
+        return Global(owner.module, f"{owner.name}.{name}")
+    return Built("builtins.getattr", (owner, name, *rest))
+
+
 def _path(*parts: Any) -> Any:
     return "/".join(parts).replace("//", "/") if all(isinstance(p, str) for p in parts) else Built("path", parts)
 
@@ -209,6 +223,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "collections.defaultdict": _mapping,
     "collections.Counter": lambda counts=None: counts if isinstance(counts, dict) else {},
     "collections.deque": _listed,
+    "builtins.getattr": _attribute,
     "builtins.dict": _mapping,
     "builtins.list": _listed,
     "builtins.set": _listed,

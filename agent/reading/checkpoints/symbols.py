@@ -77,3 +77,23 @@ class NumpyType:
 
     def __init__(self, descr: str) -> None:
         self.descr, self.order = descr, "="
+
+
+_PLAIN_KEYS = (str, int, float, bytes, bool, type(None))
+
+
+def as_key(key: Any, depth: int = 0) -> Any:
+    """A key of a dict whose hash is cheap and cannot be made to collide or to nest without end.
+
+    Raises:
+        ValueError: it cannot be one.
+    """
+    if isinstance(key, int) and not -(1 << 63) <= key < 1 << 64:
+        return f"{key:x}"
+    if isinstance(key, _PLAIN_KEYS) or type(key) in (Built, View, Blob, Storage):
+        return key
+    if isinstance(key, tuple) and depth < 3 and len(key) <= 64:
+        return tuple(as_key(k, depth + 1) for k in key)
+    if type(key) is Global:
+        return key.full
+    raise ValueError("something that cannot be a key")

@@ -20,7 +20,7 @@ asyncio.unix_events._UnixSubprocessTransport._start _osx_support._read_output di
 numpy.f2py.crackfortran.getlincoef numpy.testing._private.utils.runstring torch.utils.collect_env.run
 torch.utils.bottleneck.__main__.run_cprofile torch._dynamo.guards.GuardBuilder.get torch.hub.load torch.load
 torch.jit.unsupported_tensor_ops.execWrapper torch.serialization.load operator.attrgetter operator.methodcaller
-functools.partial functools.reduce types.CodeType types.FunctionType ctypes.CDLL logging.config.listen
+functools.reduce types.CodeType types.FunctionType ctypes.CDLL logging.config.listen
 http.client.HTTPSConnection urllib.request.urlopen requests.get socket.create_connection smtplib.SMTP
 ssl.get_server_certificate webbrowser.open shutil.rmtree shutil.move uuid._get_command_stdout cloudpickle.load
 dill.loads joblib.load marshal.loads pickle.loads _pickle.loads sys.exit multiprocessing.Process threading.Thread
@@ -29,7 +29,7 @@ venv.create zipimport.zipimporter tempfile.mktemp linecache.getlines signal.rais
 
 MERELY_UNKNOWN = """
 torch.fx.experimental.symbolic_shapes.ShapeEnv.evaluate_guards_expression my_project.models.Net __main__.Trainer
-torch.utils._config_module.ConfigModule.load_config pathlib.Path.unlink collections.namedtuple
+torch.utils._config_module.ConfigModule.load_config pathlib.Path.unlink collections.namedtuple functools.partial
 """.split()  # noqa: SIM905 - a list of words
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traindoctor.agent.reading.checkpoints.allowed import verdict
 from traindoctor.agent.reading.checkpoints.parts import Damaged, Opaque
 from traindoctor.agent.reading.checkpoints.pickled import Pickle
 from traindoctor.agent.reading.checkpoints.placed import Placing
@@ -136,3 +137,15 @@ def test_a_cut_pickle_says_so(cut: int) -> None:
     data = pickle.dumps({"step": 5, "loss": [0.5] * 30, "name": "x" * 40})
     with pytest.raises(Damaged, match=r"ends at its byte|more than was put down"):
         followed(data[:-cut])
+
+
+def test_members_of_known_enumerations_are_no_reason_for_alarm(tmp_path: Path) -> None:
+    known = b"\x80\x02cbuiltins\ngetattr\nctransformers.trainer_utils\nIntervalStrategy\nX\x05\x00\x00\x00STEPS\x86R."
+    made, reader = followed(known)
+    assert made == Opaque("transformers.trainer_utils.IntervalStrategy.STEPS")
+    assert verdict(reader.globals) == "safe-to-parse"
+    for bad in (
+        known.replace(b"STEPS", b"__new"),
+        known.replace(b"ctransformers.trainer_utils\nIntervalStrategy", b"cos\npath"),
+    ):
+        assert verdict(followed(bad)[1].globals) == "dangerous"

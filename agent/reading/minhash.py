@@ -68,7 +68,7 @@ class Signatures:
         self._rows.append(hashed.min(axis=0))
         self._index.append(number)
 
-    def pairs(self, alike: float = 0.8) -> Iterator[tuple[int, int, float]]:
+    def pairs(self, alike: float = 0.75) -> Iterator[tuple[int, int, float]]:
         """Numbers of texts whose n-grams overlap by at least `alike` (Jaccard, estimated), with the estimate.
 
         Each text is paired once, with the first it resembles.

@@ -29,7 +29,7 @@ def compared(folder: Path, good: Path | None = None, **arguments: str) -> Seen:
     return Seen(result, folder)
 
 
-@pytest.mark.parametrize("name", ["healthy", "hf", "adapter", "moe"])
+@pytest.mark.parametrize("name", ["healthy", "hf", "adapter", "moe", "mixtral"])
 def test_runs_that_train_come_out_clean(runs, name):
     seen = compared(runs / name)
     assert seen.result.outcome == "clean", seen.result.summary

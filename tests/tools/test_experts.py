@@ -40,6 +40,10 @@ def test_a_balanced_mixture_is_clean(runs):
     assert seen.one("expert.imbalance_cv") < 0.5
 
 
+def test_experts_saved_apart_by_transformers(runs):
+    assert seen_in(runs / "mixtral").result.outcome == "clean"
+
+
 def test_a_collapsed_router(runs):
     seen = seen_in(runs / "moe_collapsed")
     assert set(seen.values("expert.dead")) == {6}

@@ -29,7 +29,7 @@ def seen_in(folder: Path, **arguments: str) -> Seen:
     return Seen(result, folder)
 
 
-@pytest.mark.parametrize("name", ["healthy", "hf", "adapter", "moe", "lightning"])
+@pytest.mark.parametrize("name", ["healthy", "hf", "adapter", "moe", "mixtral", "lightning"])
 def test_ordinary_gradients_are_clean(runs, name):
     seen = seen_in(runs / name)
     assert seen.result.outcome == "clean", seen.result.summary

@@ -1,7 +1,7 @@
 """Small real training runs on the CPU, made once: `python training_runs.py FOLDER` leaves a folder for each run.
 
 healthy, frozen, detached, nan, rounded, corrupt, vanishing, exploding: a small network under AdamW with torch.save checkpoints.
-adapter, adapter_untrained: PEFT adapters of a tiny GPT-2. hf: the transformers Trainer. moe, moe_collapsed: a tiny
+adapter, adapter_untrained: PEFT adapters of a tiny GPT-2. hf: the transformers Trainer. mixtral, moe, moe_collapsed: a tiny
 mixture of experts. lightning: a Lightning checkpoint. Tests take them from `made()`.
 """
 
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-VERSION = "5"  # raise it when a run changes, so that cached ones are made anew
+VERSION = "6"  # raise it when a run changes, so that cached ones are made anew
 
 
 def made(root: Path) -> Path:
@@ -249,6 +249,28 @@ def _mixtures(root: Path) -> None:
                     torch.save(state, folder / f"ckpt_step_{step}.pt")
 
 
+def _fused(root: Path) -> None:
+    """A mixture whose experts are one parameter in the model and many tensors in the file."""
+    import torch
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, num_local_experts=4,
+    )  # fmt: skip
+    model: Any = MixtralForCausalLM(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for step in range(1, 5):
+        ids = torch.randint(0, 64, (2, 16))
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step in (2, 4):
+            folder = root / "mixtral" / f"checkpoint-{step}"
+            model.save_pretrained(folder)
+            torch.save(optimizer.state_dict(), folder / "optimizer.pt")
+
+
 def _lightning(root: Path) -> None:
     import lightning
     import torch
@@ -283,6 +305,7 @@ def main(root: Path) -> None:
     _adapters(root)
     _hf(root)
     _mixtures(root)
+    _fused(root)
     _lightning(root)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from .playbook import Playbook, Predicate, Weight
-from .predicates import Facts, judge
+from .predicates import Facts, Judgement, judge
 from .types import Evidence, Hypothesis
 
 BASE = -2.0
@@ -141,7 +141,7 @@ def _weigh_required(score: _Score, facts: Facts, signature: float) -> None:
         score.positive = True
         score.supported += [i for j in any_of if j.state == "true" for i in j.ids]
     elif any_of and not decisive:
-        unknown = any(j.state == "missing" for j in any_of)
+        unknown = _is_open(score.playbook, any_of, facts)
         score.value += ANY_OF_UNKNOWN if unknown else ANY_OF_FALSE
         score.missing += [describe(p) for p, j in zip(score.playbook.any_of, any_of, strict=True) if j.state != "true"][
             :3
@@ -152,6 +152,17 @@ def _weigh_required(score: _Score, facts: Facts, signature: float) -> None:
     ]
     held = all(s == "true" for s in states) and (not any_of or any(telling))
     score.proven = not score.false_required and (decisive or (held and bool(states or any_of)))
+
+
+def _is_open(playbook: Playbook, any_of: list[Judgement], facts: Facts) -> bool:
+    """Whether what could prove it is still unknown.
+
+    What a tool could tell that found nothing to look at, or was not run, leaves it open only where no other tool
+    looked: otherwise each check that a playbook names would make its cause more likely by not being made.
+    """
+    pairs = list(zip(playbook.any_of, any_of, strict=True))
+    looked = [j for p, j in pairs if j.state != "missing" or facts.was_looked_for(p.key)]
+    return not looked or any(j.state == "missing" for j in looked)
 
 
 def _trace_to_origin(scores: list[_Score]) -> None:

@@ -95,3 +95,24 @@ def test_probabilities_never_add_up_to_more_than_one(evidence):
     ranked = rank(BOOKS, facts(*evidence))
     assert sum(h.probability for h in ranked) < 1.0
     assert ranked == sorted(ranked, key=lambda h: -h.score)
+
+
+OPEN = """---
+cause: loss.wrong_masking
+title: The mask is wrong
+any_of:
+  - {key: loss.zero, op: exists}
+  - {key: batch.all_masked, op: exists}
+---
+Body.
+"""
+
+
+def test_a_check_that_was_not_made_does_not_speak_for_a_cause():
+    book = [parse(OPEN, "loss/wrong_masking", "c.md")]
+    unseen = rank(book, facts())[0].score
+    nothing = rank(book, facts(looked=["find_anomalies"]))[0].score
+    both = rank(book, facts(looked=["find_anomalies", "inspect_batch"]))[0].score
+    assert unseen > nothing == both, "curves without a zero speak against it, whether or not a batch was looked at"
+    seen = rank(book, facts(line("batch.all_masked"), looked=["find_anomalies", "inspect_batch"]))[0].score
+    assert seen > unseen

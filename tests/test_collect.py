@@ -104,7 +104,7 @@ class Sick:
     """This machine with a kernel that has lost a GPU."""
 
     def run(self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None) -> Completed:
-        if argv[0] == "dmesg":
+        if argv[0] in ("dmesg", "journalctl"):
             line = "2026-11-20T10:00:02,000000+00:00 NVRM: Xid (PCI:0000:18:00): 79, pid=77, GPU has fallen off the bus.\n"
             return Completed(tuple(argv), 0, line)
         if argv[-1].endswith("train.log"):

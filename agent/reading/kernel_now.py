@@ -1,4 +1,4 @@
-"""The kernel log of this machine: by dmesg, else by the journal, and of it what is near the run's time.
+"""The kernel log of this machine: by the journal, else by dmesg, and of it what is near the run's time.
 
 What befell the hardware within a day matters to a run. A process that was killed matters only while the run ran.
 """
@@ -22,9 +22,10 @@ DAY, OLDEST = 24 * 3600.0, 7 * 24 * 3600.0
 SLACK = 600.0  # seconds between the last word of a log and what ended the run
 MARGIN = 5.0  # seconds by which clocks of a file system and of the kernel may differ
 FILES = 200
+# The journal first: it knows earlier boots, and gives the newest lines where there are very many.
 ASKED = (
+    ["journalctl", "--no-pager", "-o", "short-iso", "--since", "-7 days", "-n", "5000", "_TRANSPORT=kernel"],
     ["dmesg", "--time-format", "iso"],
-    ["journalctl", "-k", "--no-pager", "-o", "short-iso", "--since", "-7 days", "-n", "5000"],
 )
 
 

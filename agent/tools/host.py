@@ -20,10 +20,10 @@ EACH = 4
 MEASURES = {
     "nofile_limit", "memlock_limit", "shm_bytes", "memory_total_bytes", "memory_available_bytes", "disk_free_bytes",
     "memory_limit_bytes", "memory_peak_share", "cores", "cores_allowed", "load_per_core", "open_files", "clock_free",
-    "oom_kill_elsewhere", "cgroup_oom_elsewhere", "hung_task_elsewhere",
+    "oom_kill_elsewhere", "cgroup_oom_elsewhere", "hung_task_elsewhere", "reboot_elsewhere",
 }  # fmt: skip
-OF_PROCESSES = {"oom_kill", "cgroup_oom", "hung_task"}  # of the run only where they happened while it ran
-OF_KERNEL = {"oom_kill", "cgroup_oom", "hung_task", "mce", "pcie_error", "fs_error"}
+OF_THE_RUN = {"oom_kill", "cgroup_oom", "hung_task", "reboot"}  # only where they happened while it ran
+OF_KERNEL = OF_THE_RUN | {"mce", "pcie_error", "fs_error"}
 
 
 @tool(
@@ -39,6 +39,7 @@ OF_KERNEL = {"oom_kill", "cgroup_oom", "hung_task", "mce", "pcie_error", "fs_err
         "host.group_oom_kills", "host.memory_pressure", "host.io_pressure", "host.io_wait", "host.stolen",
         "host.cores", "host.cores_allowed", "host.load_per_core", "host.zombie", "host.stuck", "host.clock_free",
         "host.no_answer", "host.oom_kill_elsewhere", "host.cgroup_oom_elsewhere", "host.hung_task_elsewhere",
+        "host.reboot_elsewhere",
     ),
     recall=True,
     live=True,
@@ -83,7 +84,7 @@ def _machine(ws: Workspace) -> tuple[list[Evidence], str]:
     log = kernel_log(ws)
     for line in log.lines if log.done else ():
         for key, value in hl.facts_of(line.text):
-            key = f"{key}_elsewhere" if key in OF_PROCESSES and line.number not in log.during else key
+            key = f"{key}_elsewhere" if key in OF_THE_RUN and line.number not in log.during else key
             shown[key] += 1
             if log.done and key.removesuffix("_elsewhere") in OF_KERNEL and shown[key] <= EACH:
                 evidence.append(ws.answered(log.done, f"host.{key}", value, line.text))

@@ -45,7 +45,7 @@ def xid_errors(ws: Workspace) -> ToolResult:
     """List NVIDIA Xid errors from the kernel log, with meaning, immediate action and what to look into afterwards.
 
     Use when a rank vanished, a GPU is missing, CUDA calls fail with unspecified errors, or a node is suspected.
-    Reads kernel logs among the run's files, and this machine's own (dmesg, journal) where the run is its own: there
+    Reads kernel logs among the run's files, and this machine's own (journal, dmesg) where the run is its own: there
     only what is near the run's time. Finds cards that fell off the bus also where no Xid was printed, names the code
     that came first, and says when a kernel log was read and holds none.
     """

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from traindoctor.agent.reading import kernel_now
 from traindoctor.agent.reading.host_state import paths
 from traindoctor.agent.shell import Recorded, Shell
 from traindoctor.agent.tools.host import host_health
@@ -144,7 +145,7 @@ def test_no_permission_for_the_kernel_log(tmp_path: Path) -> None:
         "stderr": "dmesg: read kernel buffer failed: Operation not permitted",
     }  # fmt: skip
     result = xid_errors(Workspace([run], live=True, may_be_empty=True, shell=recorded(run, refused)))
-    assert result.outcome == "failed" and "dmesg: no permission; journalctl: not recorded" in result.summary
+    assert result.outcome == "failed" and "journalctl: not recorded; dmesg: no permission" in result.summary
 
 
 KERNEL = """2026-11-18T03:00:00,000000+00:00 NVRM: Xid (PCI:0000:07:00): 31, pid=9, name=python, MMU Fault
@@ -183,3 +184,29 @@ def test_the_kernel_log_of_this_machine(times: dict[str, float], key: str, tmp_p
     assert values(result, "gpu.sxid_fatal") == [20034] and "power" in str(values(result, "gpu.xid_investigate")[0])
     assert all(e.argv == ["dmesg", "--time-format", "iso"] for e in result.evidence)
     assert values(host_health(ws), key) == ["Out of memory: Killed process 4242 (python)"]
+
+
+def test_the_journal_with_an_earlier_boot(tmp_path: Path) -> None:
+    lines = (
+        "2026-11-20T10:00:02+0000 n7 kernel: NVRM: Xid (PCI:0000:18:00): 79, pid=77, name=python, GPU has fallen off the bus.\n"
+        "-- Boot 5a1c7d --\n2026-11-20T10:09:00+0000 n7 kernel: Linux version 6.1.0\n"
+    )
+    run = tmp_path / "run"
+    run.mkdir()
+    shell = recorded(
+        run,
+        {"argv": kernel_now.ASKED[0], "code": 0, "stdout": lines},
+        {"argv": [sys.executable, *TIMES], "code": 0, "stdout": json.dumps({"now": NOON, "first": NOON - 9000, "last": NOON - 7200})},
+    )
+    ws = Workspace([run], live=True, may_be_empty=True, shell=shell)
+    result = xid_errors(ws)
+    assert values(host_health(ws), "host.reboot") == ["kernel: Linux version 6"]
+    assert values(result, "gpu.xid") == [79] and values(result, "gpu.fell_off_bus") == ["PCI:0000:18:00"]
+
+
+def test_an_empty_journal_is_no_answer(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    shell = recorded(run, {"argv": kernel_now.ASKED[0], "code": 0, "stdout": "-- No entries --\n"})
+    result = xid_errors(Workspace([run], live=True, may_be_empty=True, shell=shell))
+    assert result.outcome == "failed" and "dmesg: not recorded" in result.summary

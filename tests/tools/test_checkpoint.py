@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 from traindoctor.agent.errors import ToolError
 from traindoctor.agent.tools.checkpoint import list_checkpoints, verify_checkpoint
 from traindoctor.agent.types import ToolResult
@@ -99,6 +101,23 @@ def test_a_zeroed_layer_is_found(kind: str, tmp_path: Path) -> None:
     name = overwrite(run, kind, LAYER[kind], 0.0)
     result = verified(run)
     assert [e.member for e in result.evidence if e.key == "checkpoint.zero_tensor"] == [name], result.text
+
+
+def test_pages_that_were_never_written_are_found(tmp_path: Path) -> None:
+    run = tmp_path / "run" / "checkpoint-5"
+    run.mkdir(parents=True)
+    weights = {f"layers.{n}.mlp.weight": torch.randn(256, 512) for n in range(6)}
+    save_file(weights, run / "model.safetensors", {"format": "pt"})
+    with (run / "model.safetensors").open("r+b") as f:
+        f.seek(40 * 4096)
+        f.write(bytes(5 * 4096))
+    found = [e for e in verified(run.parent).evidence if e.key == "checkpoint.zero_block"]
+    assert [e.value for e in found] == [5 * 1024] and "never written" in found[0].text
+    assert verdicts(verified(run.parent)) == {"checkpoint-5": "damaged"}
+    weights["layers.3.mlp.weight"][7:12] = 0  # rows that died are no hole
+    save_file(weights, run / "model.safetensors", {"format": "pt"})
+    assert "zero_block" in keys(verified(run.parent))
+    assert verdicts(verified(run.parent)) == {"checkpoint-5": "clean"}
 
 
 def test_constant_and_huge_tensors_are_found(tmp_path: Path) -> None:

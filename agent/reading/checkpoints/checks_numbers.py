@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .checks import Flaw, flaw_of
+from .checks_holes import hole_flaws
 from .checks_states import states_of_checkpoint
 from .layouts import Checkpoint
 from .numbers import examine
@@ -30,6 +31,7 @@ _FROM_ZERO = re.compile(
     r"|relative|residual_scale|ia3|position|controlnet|bias|connector|sink",
     re.IGNORECASE,
 )
+_EMBEDDED = re.compile(r"embed|wte|wpe|lm_head|shared|score|classifier", re.IGNORECASE)
 _FLAT = re.compile(r"fp32_flat_groups|single_partition_of_fp32_groups")  # ZeRO's master weights, all in one
 _MOMENTS = re.compile(r"optim|exp_avg|\.state\.\d+|moment", re.IGNORECASE)
 _WHOLE_NUMBERS = ("int", "uint", "bool")
@@ -75,6 +77,7 @@ def _read(ws: Workspace, checkpoint: Checkpoint) -> Numbered:
             found.tensors += 1
         judged = list(_judged(state, seen.numbers))
         found.flaws += _meant(checkpoint, state, judged)
+        found.flaws += hole_flaws(ws, state, seen.numbers, [t for t in state.tensors.values() if _filled(t)])
     return found
 
 
@@ -85,6 +88,14 @@ def _meant(checkpoint: Checkpoint, state: State, judged: list[Flaw]) -> list[Fla
     zero_norms = [f for f in zero if _NORM.search(whole(f.member))]
     initial = zero if checkpoint.step == 0 else zero_norms if norms > 1 and len(zero_norms) == norms else []
     return [replace(f, weight="note") if f in initial else f for f in judged]
+
+
+def _filled(tensor: Tensor) -> bool:
+    """A matrix that training fills in every place: no embedding, whose rows may be unused, and nothing from zero."""
+    name = tensor.name
+    plain = tensor.dtype.startswith(("float", "bfloat")) and len(tensor.shape) >= 2 and not is_adapter(name)
+    special = _EMBEDDED.search(name) or _FROM_ZERO.search(name) or _MASK.search(name) or _MOMENTS.search(name)
+    return plain and not special and whole(name).rpartition(".")[2] not in SLOTS
 
 
 def _packed(tensor: Tensor) -> bool:

@@ -121,7 +121,8 @@ class Live(TorchDispatchMode):
         self.keep = False
 
     def see(self, tensor: torch.Tensor, what: str) -> None:
-        """Count the tensor's storage once, until it is freed."""
+        """Count the tensor's storage once, until it is freed; of a distributed tensor the local part."""
+        tensor = getattr(tensor, "_local_tensor", tensor)
         storage = tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
         known = self.sizes.get(key)
@@ -140,6 +141,25 @@ class Live(TorchDispatchMode):
     def _gone(self, key: int) -> None:
         self.now -= self.sizes.pop(key, 0)
         self.made.pop(key, None)
+
+    def __enter__(self) -> Live:
+        """FSDP frees and refills gathered weights by resizing storages, which no operation shows."""
+        original = self._resize = torch.UntypedStorage.resize_
+
+        def resize(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+            known = self.sizes.get(storage._cdata)
+            if known is not None:
+                self.sizes[storage._cdata] = size
+                self.now += size - known
+                self.peak = max(self.peak, self.now)
+            return original(storage, size)
+
+        torch.UntypedStorage.resize_ = resize  # pyright: ignore[reportAttributeAccessIssue]
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        torch.UntypedStorage.resize_ = self._resize
+        super().__exit__(*raised)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))

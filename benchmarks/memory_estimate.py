@@ -17,8 +17,9 @@ import sys
 import warnings
 from typing import Any
 
+import _memory_ranks
 import transformers.masking_utils
-from _memory_steps import Case, Live, cases, measure
+from _memory_steps import Case, cases, measure
 from traindoctor.agent.reading import memory_model
 from traindoctor.agent.reading.model_config import of_config
 
@@ -42,18 +43,22 @@ def main() -> None:
     # asks a fake tensor for its content; no batch of these cases is packed
     transformers.masking_utils.find_packed_sequence_indices = lambda *_, **__: None
     found: dict[str, Any] = {}
-    for case in cases():
+    for case in [*cases(), *_memory_ranks.cases()]:
         if arguments.only not in case.name:
             continue
-        live, config = measure(case, arguments.explain)
+        if case.plan.world > 1:
+            peak, at, config = _memory_ranks.measure(case)
+        else:
+            live, config = measure(case, arguments.explain)
+            peak, at = live.peak, live.at
         estimate = estimated(case, config)
-        error = 100 * (estimate.peak.total / live.peak - 1)
+        error = 100 * (estimate.peak.total / peak - 1)
         found[case.name] = {
-            "measured (MiB)": round(live.peak / 2**20), "estimated (MiB)": round(estimate.peak.total / 2**20),
+            "measured (MiB)": round(peak / 2**20), "estimated (MiB)": round(estimate.peak.total / 2**20),
             "error (%)": round(error, 1), "moment": estimate.peak.name, "how": "fake tensors" if case.fake else "run",
         }  # fmt: skip
         if arguments.explain:
-            explain(case, live, estimate)
+            explain(case, at, estimate)
     worst = max((abs(v["error (%)"]) for v in found.values()), default=0.0)
     if arguments.table:
         sys.stdout.write(table(found))
@@ -72,10 +77,10 @@ def table(found: dict[str, Any]) -> str:
     )
 
 
-def explain(case: Case, live: Live, estimate: memory_model.Estimate) -> None:
+def explain(case: Case, at: dict[str, int], estimate: memory_model.Estimate) -> None:
     """The largest tensors at the measured peak beside the estimate's moments."""
     sys.stderr.write(f"== {case.name}\n")
-    for what, size in sorted(live.at.items(), key=lambda x: -x[1])[:24]:
+    for what, size in sorted(at.items(), key=lambda x: -x[1])[:24]:
         sys.stderr.write(f"  {size / 2**20:10.1f}  {what}\n")
     for moment in estimate.moments:
         parts = ", ".join(f"{k} {v / 2**20:.1f}" for k, v in moment.parts.items())

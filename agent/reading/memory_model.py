@@ -207,7 +207,7 @@ class _Work:
     @classmethod
     def of(cls, model: Model, plan: Plan, held: Parameters, stage: int) -> _Work:
         tokens = plan.tokens
-        wide = _residual(plan)
+        wide = plan.residual
         last = stage == plan.pipeline - 1
         layers = -(-model.layers // plan.pipeline)
         of_moe = model.moe_layers / model.layers
@@ -221,7 +221,7 @@ class _Work:
             again = activations.recomputed(model, plan)
             kept = mean - again
         in_flight = min(plan.pipeline - stage, plan.accumulation) if plan.pipeline > 1 else 1
-        outer = (3 if plan.precision == "mixed" else 2.5) * wide * model.hidden if last else 0.0
+        outer = (3 if plan.copied else 2.5) * wide * model.hidden if last else 0.0
         copies = 2 * linear(model, held) if plan.copied else 0.0
         again_copies = copies if plan.checkpointing != "full" else 2 * (held.head or held.embedding) * plan.copied
         head = held.head or (held.embedding if model.tied and last else 0.0)
@@ -232,11 +232,6 @@ class _Work:
             late=0.0 if plan.accumulation > 1 else _late(model, held, layers),
             first_gradient=0.0 if plan.lora_rank or plan.zero >= 2 else head * plan.gradient, copies=again_copies,
         )  # fmt: skip
-
-
-def _residual(plan: Plan) -> int:
-    """Bytes of a number between layers."""
-    return 4 if plan.precision in ("fp32", "mixed") and not plan.lora_rank else plan.compute
 
 
 def _loss(model: Model, plan: Plan, tokens: float) -> float:
@@ -255,7 +250,7 @@ def _transient(model: Model, plan: Plan) -> float:
     scores.
     """
     width = model.experts_per_token * model.expert_ffn + model.shared_ffn if model.moe_layers else model.ffn
-    early = 2 * width * plan.compute / plan.tensor + model.hidden * _residual(plan)
+    early = 2 * width * plan.compute / plan.tensor + model.hidden * plan.residual
     if plan.attention != "eager":
         return early
     return max(early, activations.score_gradients(model, plan) - activations.feed_forward(model, plan))

@@ -44,7 +44,7 @@ def feed_forward(m: Model, plan: Plan) -> float:
 def _norms(m: Model, plan: Plan) -> float:
     """Inputs and normalised values of norms; what they hand to linear layers counts in `_projections`."""
     t, h, d = m.traits, m.hidden, plan.compute
-    wide = 4 if plan.precision in ("fp32", "mixed") and not plan.lora_rank else d
+    wide = plan.residual
     if plan.kernels == "fused":
         return t["norms"] * h * wide
     if t["norm"] == "layer":
@@ -64,7 +64,7 @@ def _projections(m: Model, plan: Plan, moe: bool) -> float:
     if plan.lora_rank:
         return _adapted(m, plan)
     fused = bool(m.traits["fused_inputs"]) or plan.kernels == "fused"
-    if plan.precision != "mixed" or plan.kernels == "fused":
+    if not plan.copied or plan.kernels == "fused":
         return 2 * h * d
     return (1 if fused else 3) * h * d + (1 if fused or moe else m.gates - 1) * h * d
 

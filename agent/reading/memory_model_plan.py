@@ -80,8 +80,16 @@ class Plan:
 
     @property
     def copied(self) -> bool:
-        """Whether autocast makes 16-bit copies of float32 weights in each step; FSDP and ZeRO gather them in 16 bit."""
-        return self.precision == "mixed" and self.zero < 3 and not self.lora_rank
+        """Whether autocast makes 16-bit copies of float32 weights in each step.
+
+        FSDP and ZeRO-3 gather weights in 16 bit instead, so that what flows between layers is 16 bit too.
+        """
+        return self.precision == "mixed" and self.zero < 3 and not self.fsdp and not self.lora_rank
+
+    @property
+    def residual(self) -> int:
+        """Bytes of a number between layers."""
+        return 4 if self.precision == "fp32" or self.copied else self.compute
 
 
 def states(plan: Plan) -> tuple[float, float]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,3 +104,25 @@ def test_a_distributed_checkpoint_names_its_parameters():
     assert seen.result.outcome == "clean", seen.result.summary
     assert seen.one("optimizer.learning_rate") == pytest.approx(1e-3)
     assert seen.one("optimizer.step") == 4
+
+
+def test_factored_and_quantised_moments(tmp_path):
+    """Adafactor keeps rows and columns; 8-bit state is not decoded, and so not called clean."""
+    code = """
+import sys, torch
+from pathlib import Path
+for name in ("factored", "broken", "quantised"):
+    folder = Path(sys.argv[1]) / name / "checkpoint-3"
+    folder.mkdir(parents=True)
+    slots = {"exp_avg_sq_row": torch.rand(4), "exp_avg_sq_col": torch.rand(6)}
+    if name == "broken":
+        slots["exp_avg_sq_row"][1] = float("nan")
+    if name == "quantised":
+        slots = {"state1": torch.ones(24, dtype=torch.uint8), "state2": torch.ones(24, dtype=torch.uint8)}
+    state = {"state": {0: {"step": 3, **slots}}, "param_groups": [{"lr": 1e-3, "params": [0]}]}
+    torch.save(state, folder / "optimizer.pt")
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert seen_in(tmp_path / "factored").result.outcome == "clean"
+    assert seen_in(tmp_path / "broken").values("optimizer.nonfinite")
+    assert seen_in(tmp_path / "quantised").result.outcome == "failed"

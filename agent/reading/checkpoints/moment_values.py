@@ -129,7 +129,25 @@ def _values(ws: Workspace, moments: Moments, bound: float) -> MomentValues:
             for tensor, add in ((first, _add_first), (second, _add_second))
             if tensor is not None
         )
+    for slot, tensor in moments.slots.items():
+        if tensor is not first and tensor is not second:
+            found.read &= _other(ws, found, slot, tensor)
     return found
+
+
+def _other(ws: Workspace, found: MomentValues, slot: str, tensor: Tensor) -> bool:
+    """Factored moments (Adafactor's rows and columns) and the like; quantised ones are not decoded."""
+    if not tensor.dtype.startswith(("float", "bfloat")):
+        return False
+    found.count = found.count or tensor.count
+
+    def add(found: MomentValues, block: np.ndarray) -> None:
+        kept = block[np.isfinite(block)]
+        found.first_nonzero += int(np.count_nonzero(block))
+        found.nonfinite += len(block) - len(kept)
+        found.negative += int((kept < 0).sum()) if "sq" in slot else 0
+
+    return _alone(ws, found, tensor, add)
 
 
 def _compare(found: MomentValues, one: np.ndarray, two: np.ndarray, bound: float) -> None:

@@ -100,6 +100,8 @@ def test_probabilities_never_add_up_to_more_than_one(evidence):
 OPEN = """---
 cause: loss.wrong_masking
 title: The mask is wrong
+signatures:
+  - {pattern: 'fully masked', weight: weak, matches: ['a fully masked row']}
 any_of:
   - {key: loss.zero, op: exists}
   - {key: batch.all_masked, op: exists}
@@ -110,9 +112,10 @@ Body.
 
 def test_a_check_that_was_not_made_does_not_speak_for_a_cause():
     book = [parse(OPEN, "loss/wrong_masking", "c.md")]
-    unseen = rank(book, facts())[0].score
-    nothing = rank(book, facts(looked=["find_anomalies"]))[0].score
-    both = rank(book, facts(looked=["find_anomalies", "inspect_batch"]))[0].score
+    said = line("sig.loss.wrong_masking", text="a fully masked row")
+    unseen = rank(book, facts(said))[0].score
+    nothing = rank(book, facts(said, looked=["find_anomalies"]))[0].score
+    both = rank(book, facts(said, looked=["find_anomalies", "inspect_batch"]))[0].score
     assert unseen > nothing == both, "curves without a zero speak against it, whether or not a batch was looked at"
-    seen = rank(book, facts(line("batch.all_masked"), looked=["find_anomalies", "inspect_batch"]))[0].score
+    seen = rank(book, facts(said, line("batch.all_masked"), looked=["find_anomalies", "inspect_batch"]))[0].score
     assert seen > unseen

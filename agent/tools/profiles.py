@@ -12,6 +12,7 @@ from ..reading import profile_tables, stack_samples
 from ..reading.anchor_lines import anchored
 from ..reading.anchor_windows import excerpt
 from ..reading.files import RunFile
+from ..reading.flight.form import is_dump
 from ..reading.live_dumps import targets
 from ..reading.nsys_database import trace_of_database
 from ..reading.processes import processes
@@ -50,7 +51,7 @@ def training_profile(
     Python, how long the GPU idles, how often a step reads values from the device and from which function, and the
     largest operators.
     """
-    traces = [f for f in ws.files if _is_trace(f) and not f.good and (not file or f.name == file)]
+    traces = [f for f in ws.files if _is_trace(ws, f) and not f.good and (not file or f.name == file)]
     large = [f for f in traces if f.size > UNASKED and not file]
     traces = sorted((f for f in traces if f not in large), key=lambda f: -f.size)[:TRACES]
     read = _telling([(f, t, s) for f in traces if (t := _trace(ws, f)) and (s := shares(t))])
@@ -114,8 +115,11 @@ def _telling(read: list[Read]) -> list[Read]:
     return [r for r in read if (r[2].steps >= 2 or most < 3) and r[2].seconds >= 0.02 * longest]
 
 
-def _is_trace(file: RunFile) -> bool:
-    return file.role == "trace" or file.path.suffix == ".sqlite"
+def _is_trace(ws: Workspace, file: RunFile) -> bool:
+    """Traces and exports; the dumps of flight recorders share their role."""
+    if file.path.suffix == ".sqlite":
+        return True
+    return file.role == "trace" and ".json" in file.path.name.lower() and not is_dump(ws.read(file, 8192))
 
 
 def _trace(ws: Workspace, file: RunFile) -> Trace | None:

@@ -278,3 +278,10 @@ def test_lightnings_profiler_as_it_is_written_today(tmp_path: Path) -> None:
     )
     seen = look(training_profile, tmp_path, perf_txt=report)
     assert seen.one("profile.data_fraction") == 0.9494 and seen.one("profile.optimizer_fraction") == 0.0165
+
+
+def test_a_flight_recorders_dump_is_no_trace(tmp_path: Path) -> None:
+    dump = {"version": "2.9", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}, "entries": []}
+    assert look(training_profile, tmp_path, nccl_trace_rank_0=json.dumps(dump)).result.outcome == "not_applicable"
+    (tmp_path / "nccl_trace_rank.0").unlink()
+    assert look(training_profile, tmp_path, dump_json=json.dumps(dump)).result.outcome == "not_applicable"

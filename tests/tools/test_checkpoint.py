@@ -252,6 +252,22 @@ def test_the_last_clean_checkpoint_precedes_the_first_anomaly(tmp_path: Path) ->
     assert fell_back(result) == "checkpoint-2", result.text
 
 
+def test_a_spike_long_passed_does_not_count(tmp_path: Path) -> None:
+    run = copy("hf", tmp_path)
+    rows = [
+        {"step": s, "loss": 9.0 if s == 30 else 2.0 - s / 1000, "grad_norm": 90.0 if s == 30 else 1.0}
+        for s in range(400)
+    ]
+    (run / "metrics.jsonl").write_text("\n".join(json.dumps(r) for r in rows))
+    for step in (4, 2):
+        folder = run / f"checkpoint-{step}"
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": step * 50, "log_history": []}))
+        (folder / "optimizer.pt").unlink()
+        (folder / "scheduler.pt").unlink()
+        folder.rename(run / f"checkpoint-{step * 50}")
+    assert fell_back(verified(run)) == "checkpoint-200"
+
+
 def test_unfinished_saves_are_told(tmp_path: Path) -> None:
     run = copy("dcp", tmp_path)
     (run / "step-4" / ".metadata").unlink()

@@ -33,14 +33,11 @@ if TYPE_CHECKING:
 Depth = Literal["full", "structure"]
 Word = Literal["clean", "damaged", "unknown"]
 
-# Where the trouble of a run begins, for the choice of a checkpoint from before it.
-_TROUBLE = (
-    "loss.first_nan_step",
-    "loss.spike_step",
-    "loss.diverged",
-    "grad_norm.nonfinite_step",
-    "grad_norm.spike_step",
-)
+# Where the trouble of a run begins, for the choice of a checkpoint from before it. Spikes pass in most runs: they count
+# when they lead up to the rest, or stand near the end.
+_HARD = ("loss.first_nan_step", "loss.diverged", "grad_norm.nonfinite_step")
+_SPIKES = ("loss.spike_step", "grad_norm.spike_step")
+_LEAD, _RECENT = 0.9, 0.8  # shares of the steps before the trouble, and of all steps
 _GROUPS = 48
 
 
@@ -58,15 +55,10 @@ class Verdict:
 
 @dataclass(slots=True)
 class LastClean:
-    """The newest provably clean checkpoint; with `trouble`, the newest from before that."""
+    """The newest provably clean checkpoint from before the first trouble of the curves, where there is any."""
 
     verdict: Verdict
     trouble: Finding | None = None
-
-    @property
-    def before(self) -> bool:
-        """It precedes the first anomaly, as far as both name their steps."""
-        return self.trouble is None or not _after(self.verdict.checkpoint, self.trouble)
 
 
 def judged(ws: Workspace, checkpoint: Checkpoint, depth: Depth = "full") -> Verdict:
@@ -80,14 +72,13 @@ def last_clean(ws: Workspace, depth: Depth = "full") -> LastClean | None:
     """The newest checkpoint that is clean and precedes the first anomaly of the curves; newest first, so that little
     is read. None where none is."""
     trouble = first_trouble(ws)
-    later: LastClean | None = None
     for checkpoint in reversed([c for c in checkpoints(ws) if not c.good]):
         if trouble is not None and _after(checkpoint, trouble):
             continue
         verdict = judged(ws, checkpoint, depth)
         if verdict.word == "clean":
             return LastClean(verdict, trouble)
-    return later
+    return None
 
 
 def first_trouble(ws: Workspace) -> Finding | None:
@@ -101,8 +92,12 @@ def _first_trouble(ws: Workspace) -> Finding | None:
     found: list[Finding] = []
     for group in groups(own)[:_GROUPS]:
         for findings in (loss_findings(group, settings), optimizer_findings(group), progress_findings(group)):
-            found += [f for f in findings if f.key in _TROUBLE and f.step is not None]
-    return min(found, key=lambda f: f.step or 0, default=None)
+            found += [f for f in findings if f.key in (*_HARD, *_SPIKES) and f.step is not None]
+    hard = min((f for f in found if f.key in _HARD), key=lambda f: f.step or 0, default=None)
+    last = max((float(s.steps.max()) for s in own if s.stepped and len(s.steps)), default=0.0)
+    since = _LEAD * (hard.step or 0) if hard is not None else _RECENT * last
+    spikes = [f for f in found if f.key in _SPIKES and (f.step or 0) >= since]
+    return min([*spikes, *([hard] if hard is not None else [])], key=lambda f: f.step or 0, default=None)
 
 
 def _after(checkpoint: Checkpoint, trouble: Finding) -> bool:

@@ -19,7 +19,6 @@ from ..errors import ParseError
 from ..playbook import Playbook
 from .anchors import anchor_patterns
 from .files import Line, RunFile, blocks, raw_blocks
-from .flight.form import is_dump
 from .harvest import Found, Harvest
 from .inflate import packing_of, utf16
 from .lines import labelled
@@ -91,7 +90,7 @@ def scanned_files(ws: Workspace) -> list[RunFile]:
     return [
         f
         for f in ws.files
-        if (f.role in SCANNED_ROLES and not (f.role == "capture" and is_dump(ws.read(f, 4096))))
+        if f.role in SCANNED_ROLES
         or f.path.suffix.lower() == ".txt"
         or (f.role == "other" and f.path.suffix.lower() in _TEXT_SUFFIXES and b"\0" not in ws.read(f, 4096))
     ]

@@ -166,6 +166,11 @@ def closed_peer(text: str) -> str | None:
     return "" if RESET.search(text) else None
 
 
+def is_this_machine(peer: str) -> bool:
+    """Whether a peer is a process of the same machine, whose end tells nothing of a node."""
+    return peer.startswith(("127.", "::1", "localhost", "0:0:0:0:0:0:0:1"))
+
+
 def ranks_in(listing: str) -> list[int]:
     """`1, 2, 5` -> [1, 2, 5]."""
     return [int(part) for part in listing.replace(",", " ").split() if part.isdigit()]

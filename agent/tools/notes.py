@@ -48,7 +48,7 @@ def telling_lines(ws: Workspace) -> ToolResult:
     counts by the rare words it shares with the question and by words of difference or fault. What is found here
     decides nothing: it is shown beside the proof.
     """
-    small = [f for f in ws.files if 0 < f.size <= SIZE and not f.good and f.role != "checkpoint"][:FILES]
+    small = [f for f in ws.files if 0 < f.size <= SIZE and not f.good and f.role not in ("checkpoint", "trace")][:FILES]
     if not small:
         return not_applicable("no small file beside the logs")
     asked = _words(ws.question)

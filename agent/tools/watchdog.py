@@ -33,6 +33,7 @@ class Report:
         "watchdog.ranks_silent", "watchdog.one_silent", "watchdog.seq_differs", "watchdog.op_differs",
         "watchdog.size_differs", "watchdog.shape_differs", "watchdog.mismatch",
         "watchdog.async_error", "watchdog.remote_closed", "watchdog.connection_reset", "watchdog.peer_last_line",
+        "watchdog.local_peer_closed",
         "watchdog.gloo_timeout", "watchdog.clients_missing", "watchdog.heartbeat",
     ),
     recall=True,
@@ -226,7 +227,10 @@ def _facts(text: str) -> Iterator[tuple[str, str | int | list[int]]]:
     if m := nl.ASYNC.search(text):
         yield "async_error", m["error"].strip()[:200]
     if (peer := nl.closed_peer(text)) is not None:
-        yield ("remote_closed", peer) if peer else ("connection_reset", text.strip()[:160])
+        local = bool(peer) and nl.is_this_machine(peer)
+        yield ("remote_closed", peer) if peer and not local else ("connection_reset", text.strip()[:160])
+        if local:
+            yield "local_peer_closed", peer
     if m := nl.BARRIER_RANKS.search(text):
         yield "barrier", f"ranks {m['ranks']} did not pass in {m['ms']} ms"
         for rank in nl.ranks_in(m["ranks"])[:8]:

@@ -1,7 +1,7 @@
 """A job of several small failures, one after the other, each with a flight-recorder dump of every rank.
 
 Started by torchrun with four ranks: `torchrun --nproc-per-node 4 collectives.py OUT [NAME ...]`. Every rank forks one
-child a scenario, which joins a Gloo group of its own, fails in its way, and writes OUT/NAME/nccl_trace_rank_R. A rank
+child a scenario, which joins a Gloo group of its own, fails in its way, and writes OUT/NAME/nccl_trace_rank_R and rank_R.log. A rank
 that cannot go on is dumped by a timer, as the watchdog of a real job would do.
 """
 
@@ -21,9 +21,14 @@ PATIENCE = 2.0  # seconds until a rank that is stuck gets dumped
 TOGETHER = 5  # scenarios at a time
 
 
+said: list[str] = []  # what the rank's log will hold
+
+
 def steps(count: int, size: int = 8) -> None:
     for _ in range(count):
         dist.all_reduce(torch.ones(size))
+        number = 1 + sum(line.startswith("step") for line in said)
+        said.append(f"step {number} loss {2.0 - number / 100:.4f}")
 
 
 def healthy(rank: int) -> None:
@@ -74,7 +79,10 @@ def next_batch() -> None:
 
 
 def uneven(rank: int) -> None:
-    steps(4 if rank == 2 else 6)
+    batches = 4 if rank == 2 else 6
+    said.append(f"{batches} batches in the loader")
+    steps(batches)
+    said.append("epoch done, all batches seen")
 
 
 def subgroup(rank: int) -> None:
@@ -120,6 +128,9 @@ def play(name: str, out: Path, rank: int, world: int) -> None:
 
     def leave() -> None:
         leaving.acquire()  # for good: the timer and the end of the job may come together
+        (out / f"rank_{rank}.log").write_text(
+            "".join(f"{line}\n" for line in [f"rank {rank} of world size {world}", *said])
+        )
         path = out / f"nccl_trace_rank_{rank}"
         path.with_suffix(".part").write_bytes(torch._C._distributed_c10d._dump_fr_trace())
         path.with_suffix(".part").rename(path)
@@ -130,7 +141,7 @@ def play(name: str, out: Path, rank: int, world: int) -> None:
     try:
         SCENARIOS[name](rank)
     except RuntimeError as error:  # a peer left, or Gloo saw the difference itself
-        (out / f"rank{rank}.err").write_text(f"{error}\n")
+        said.append(f"[rank{rank}]: RuntimeError: {error}")
     if name not in ("healthy", "uneven"):
         time.sleep(2 * PATIENCE)  # a rank that leaves at once would take its peers along
     leave()

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 def joined(out: Path, rank: int, world: int) -> None:
     """Join the group of one scenario; all ranks are there when it returns."""
-    store = dist.FileStore(f"{out}/store", world)
+    store = dist.FileStore(f"{out.parent}/.store_{out.name}", world)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
     store.set(f"ready{rank}", "1")
     store.wait([f"ready{r}" for r in range(world)])  # not a barrier: that would be recorded

@@ -66,7 +66,7 @@ def _recordings(ws: Workspace) -> list[Recording]:
     alike: dict[Key, list[Work]] = {}
     twins = Twins()
     with _no_collector():
-        for file in ws.by_role("capture"):
+        for file in ws.by_role("trace", "capture"):
             deadline.check()
             named = bool(_NAMED.search(file.path.name)) and file.path.suffix not in (".log", ".txt", ".out", ".err")
             data = ws.read(file, LIMIT + 1 if named or file.size < BLOCK else HEAD)

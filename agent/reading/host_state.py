@@ -114,7 +114,7 @@ def _kib(said: dict[str, Any]) -> int:
 
 def _group_memory(said: dict[str, Any]) -> Judged:
     limit, peak = said["limit"], said["peak"]
-    if said["oom_kills"]:
+    if said["oom_kills"] and said["pid"] != "self":  # of our own shell's group they may be anybody's
         yield "group_oom_kills", said["oom_kills"]
     if isinstance(limit, int):
         yield "memory_limit_bytes", limit

@@ -200,7 +200,7 @@ def test_the_journal_with_an_earlier_boot(tmp_path: Path) -> None:
     )
     ws = Workspace([run], live=True, may_be_empty=True, shell=shell)
     result = xid_errors(ws)
-    assert values(host_health(ws), "host.reboot") == ["kernel: Linux version 6"]
+    assert values(host_health(ws), "host.reboot") == ["-- Boot 5a1c7d --", "kernel: Linux version 6"]
     assert values(result, "gpu.xid") == [79] and values(result, "gpu.fell_off_bus") == ["PCI:0000:18:00"]
 
 

@@ -18,7 +18,8 @@ SMALL = 4 << 20  # logs compared line by line between trials
 
 RESULTS = re.compile(
     r"nccl(?:SystemError|UnhandledCudaError|InternalError|InvalidUsage|InvalidArgument|RemoteError)\b|"
-    r"unhandled (?:cuda|hip|system) error|internal error - please report|invalid (?:usage|argument)\b(?= \(run with NCCL)|"
+    r"unhandled (?:cuda|hip|system) error|internal error - please report|"
+    r"invalid (?:usage|argument)\b(?= \(run with NCCL)|"
     r"remote process exited or there was a network error",
 )
 RESULT_OF = {

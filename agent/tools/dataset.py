@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ..errors import ToolError
 from ..reading.datasets import choice
 from ..reading.datasets.find import sources
 from ..reading.datasets.inspection import Findings, inspect_rows, inspect_tokens
@@ -41,6 +42,10 @@ def check_dataset(
     """
     chosen = sources(ws, path)
     tests = sources(ws, against) if against else [s for s in chosen if held_out(s)]
+    if against and not tests:
+        raise ToolError(
+            f"no evaluation set named {against} among the files of the run (give its path beside the run's)"
+        )
     chosen += [s for s in tests if s.file not in [c.file for c in chosen]]
     if not chosen:
         return not_applicable(f"no dataset {'named ' + path if path else 'among the files of the run'}")

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from traindoctor.agent.errors import ToolError
 from traindoctor.agent.tools.dataset import check_dataset, sample_records
 from traindoctor.agent.workspace import Workspace
 
@@ -161,6 +162,16 @@ def test_a_test_set_in_the_training_data(tmp_path) -> None:
     clean = pairs(40, first=900)
     (tmp_path / "gsm_test.jsonl").write_text(jsonl(clean))
     assert ask(tmp_path).result.outcome == "clean"
+
+
+def test_a_named_evaluation_set(tmp_path) -> None:
+    train, items = pairs(200), pairs(30, first=500)
+    train[7]["prompt"] = items[3]["prompt"]
+    (tmp_path / "train.jsonl").write_text(jsonl(train))
+    (tmp_path / "gsm.jsonl").write_text(jsonl(items))
+    assert ask(tmp_path, path="train.jsonl", against="gsm.jsonl").one("data.contamination") == 1
+    with pytest.raises(ToolError, match="no evaluation set"):
+        ask(tmp_path, against="other.jsonl")
 
 
 def test_a_template_shared_by_all_items_is_no_overlap(tmp_path) -> None:

@@ -10,7 +10,7 @@ from .tokens import CHUNK, TokenFile, chunks
 if TYPE_CHECKING:
     import numpy as np
 
-READ = 1 << 30  # ids read of one file; beyond that, pieces spread evenly
+READ = 1 << 29  # ids read of one file; beyond that, pieces spread evenly
 
 RUN = 512  # equal ids in a row that are told
 

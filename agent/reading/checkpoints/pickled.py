@@ -21,7 +21,7 @@ from .symbols import Blob, Built, Global, Storage, as_key
 OPERATIONS = 8_000_000
 LONG_LIMIT = 1024  # bytes of an integer
 LAZY = 1 << 12  # from so many bytes on, a bytes object stays in the file
-_COPIES = (bytes, str, dict)  # results of calls that hold more than was paid for
+Resolve = Callable[[Any, dict[str, Storage]], Any]  # what a persistent id stands for
 _LOOKUP = "builtins.getattr"
 
 
@@ -34,8 +34,9 @@ class Pickle(Instructions):
         twice: keys that were set twice in one dict.
     """
 
-    def __init__(self, window: Window, at: int = 0) -> None:
+    def __init__(self, window: Window, at: int = 0, resolve: Resolve = persisted) -> None:
         super().__init__(window, at)
+        self._resolve = resolve
         self._stack: list[Any] = []
         self._marks: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
@@ -262,7 +263,8 @@ class Pickle(Instructions):
             self._lookups[True] += 1
         elif type(made) is Built and made.name == _LOOKUP:
             self._lookups[False] += 1
-        self._pay(160 + (len(made) * (1 if type(made) in (bytes, str) else 64) if type(made) in _COPIES else 0))
+        copied = len(made) if isinstance(made, bytes | str) else 64 * len(made) if isinstance(made, dict) else 0
+        self._pay(160 + copied)
         self._push(made)
 
     def _new_keywords(self) -> None:
@@ -286,7 +288,7 @@ class Pickle(Instructions):
 
     def _persistent(self, identity: Any) -> None:
         self._pay(160)
-        self._push(persisted(identity, self.storages))
+        self._push(self._resolve(identity, self.storages))
 
     def _extension(self) -> None:
         self._bad("uses the extension registry of the process that loads it")

@@ -13,6 +13,7 @@ from .placed import Placing
 from .safetensors_header import is_safetensors, read_safetensors
 from .source import Window, opened
 from .torch_files import is_torch_legacy, note_globals, read_torch_legacy, read_torch_zip
+from .torch_tar import is_torch_tar, read_torch_tar
 
 _TORCH_NAMES = (".pt", ".pth", ".bin", ".ckpt", ".distcp")
 _PICKLE_NAMES = (".pkl", ".pickle", ".metadata")
@@ -51,6 +52,8 @@ def _read(window: Window, state: State) -> None:
         read_npy(window, state)
     elif is_torch_legacy(window):
         read_torch_legacy(window, state)
+    elif is_torch_tar(window):
+        read_torch_tar(window, state)
     elif head[:1] == b"\x80" or name.endswith(_PICKLE_NAMES):
         _refuse_zeros(window, head)
         _read_pickle(window, state)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import collections
+import io
 import pickle
+import random
+import struct
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +196,45 @@ def test_a_real_trainer_and_lightning(tmp_path: Path) -> None:
     same(state, loaded)
     assert state.tree["global_step"] == 2 and state.tree["hyper_parameters"] in ({"width": 4}, Opaque("x"))
     assert verdict(state.globals) == "safe-to-parse", state.globals
+
+
+def ancient(folder: Path) -> Path:
+    """What PyTorch wrote before 0.1.10: two tensors on one storage, and a view of it."""
+    named = {
+        "sys_info": pickle.dumps({"little_endian": True}, 2),
+        "storages": pickle.dumps(1, 2) + pickle.dumps((11, "cpu", torch.FloatStorage), 2)
+        + struct.pack("<q6f", 6, *range(6)) + pickle.dumps([(12, 11, 2, 4)], 2),
+        "tensors": pickle.dumps(2, 2) + pickle.dumps((21, 11, torch.FloatTensor), 2) + struct.pack("<iiqqqqq", 2, 0, 2, 3, 3, 1, 0)
+        + pickle.dumps((22, 12, torch.FloatTensor), 2) + struct.pack("<iiqqq", 1, 0, 2, 2, 1),
+        "pickle": b"\x80\x02}(X\x01\x00\x00\x00aK\x15QX\x01\x00\x00\x00bK\x16Qu.",
+    }  # fmt: skip
+    with tarfile.open(folder / "ancient.pt", "w") as tar:
+        for name, data in named.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return folder / "ancient.pt"
+
+
+def test_the_tar_of_the_beginning(tmp_path: Path) -> None:
+    path = ancient(tmp_path)
+    state = read(path)
+    assert state.format == "torch_tar"
+    loaded = torch.load(path, weights_only=False)
+    assert loaded["b"].tolist() == [3.0, 5.0]
+    same(state, loaded)
+
+
+def test_a_damaged_tar_is_told(tmp_path: Path) -> None:
+    whole = ancient(tmp_path).read_bytes()
+    end = whole.rindex(b"u.") + 2
+    chance = random.Random(0)
+    for cut in range(0, end, 97):
+        (tmp_path / "ancient.pt").write_bytes(whole[:cut])
+        assert not read(tmp_path / "ancient.pt").readable, cut
+    for _ in range(200):
+        data = bytearray(whole)
+        data[chance.randrange(end)] ^= 1 << chance.randrange(8)
+        (tmp_path / "ancient.pt").write_bytes(data)
+        state = read(tmp_path / "ancient.pt")
+        assert state.readable or state.problems

@@ -13,6 +13,7 @@ from .stack_dumps import Stack, StackFrame
 
 LOOP = re.compile(r"\b_worker_loop\b")
 WORKER = re.compile(r"_worker_loop|utils/data/_utils|worker\.py.{0,12}fetch|_utils/fetch", re.IGNORECASE)
+ITERATOR = re.compile(r"DataLoaderIter\b|\b__next__ \(.{0,200}dataloader\.py|\b_next_data \(")
 STDLIB = re.compile(
     r"^(?:selectors|threading|queue|socket|ssl|subprocess|asyncio|concurrent|multiprocessing|multiprocess|popen_\w+|connection|"
     r"contextlib|functools|runpy|importlib|weakref|_?bootstrap)\b|/lib/python3\.\d+/(?!site-packages|dist-packages)|<frozen"
@@ -29,8 +30,9 @@ def own(stack: Stack) -> list[StackFrame]:
 
 
 def is_worker(stack: Stack) -> bool:
-    """Whether the stack is a data loader's worker process."""
-    return any(WORKER.search(f.text) for f in own(stack))
+    """Whether the stack is a data loader's worker process (and not a main thread that loads by itself)."""
+    frames = own(stack)
+    return any(WORKER.search(f.text) for f in frames) and not any(ITERATOR.search(f.text) for f in frames)
 
 
 def is_idle(stack: Stack) -> bool:

@@ -11,6 +11,7 @@ from pydantic import Field
 from ..reading import profile_tables, stack_samples
 from ..reading.anchor_lines import anchored
 from ..reading.anchor_windows import excerpt
+from ..reading.collapsed_stacks import Sampled, is_collapsed, samples
 from ..reading.files import RunFile
 from ..reading.flight.form import is_dump
 from ..reading.live_dumps import targets
@@ -24,6 +25,7 @@ from ..workspace import Workspace
 
 TRACES = 8  # the largest ones
 UNASKED = 256 << 20  # bytes of a trace that is read without being named
+SAMPLES = (".raw", ".txt", ".folded", ".collapsed", ".log", ".out")
 SLOW = {"data": 0.25, "checkpoint": 0.2, "compile": 0.2, "communication_exposed": 0.25, "gpu_idle": 0.3, "sync": 0.3}
 Read = tuple[RunFile, Trace, Shares]
 EMITS = (
@@ -34,7 +36,7 @@ EMITS = (
     "profile.syncs_per_step", "profile.items_per_step", "profile.launches_per_step", "profile.kernel_mean_us",
     "profile.pageable_bytes", "profile.item_site", "profile.top_op", "profile.top_kernel",
     "profile.compute_fraction", "profile.nccl_kernel_share", "profile.sync_call_share",
-    "profile.slow_rank",
+    "profile.slow_rank", "profile.sampled_fraction", "profile.sampled_frame",
 )  # fmt: skip
 
 
@@ -46,16 +48,16 @@ def training_profile(
     """Say where the time of a training step goes, from recorded profiles.
 
     Use when training is slow. Reads traces of torch.profiler (*.pt.trace.json, packed too), tables of
-    key_averages, Lightning's profiler, Nsight Systems (SQLite export, nsys stats), and the timers of DeepSpeed and
-    Megatron: shares of data loading, host waits, communication (hidden and exposed), optimizer, checkpoints and
-    Python, how long the GPU idles, how often a step reads values from the device and from which function, and the
-    largest operators.
+    key_averages, Lightning's profiler, Nsight Systems (SQLite export, nsys stats), the timers of DeepSpeed and
+    Megatron, and samples of py-spy (record -f raw): shares of data loading, host waits, communication (hidden and
+    exposed), optimizer, checkpoints and Python, how long the GPU idles, how often a step reads values from the
+    device and from which function, which rank the others wait for, and the largest operators.
     """
     traces = [f for f in ws.files if _is_trace(ws, f) and not f.good and (not file or f.name == file)]
     large = [f for f in traces if f.size > UNASKED and not file]
     traces = sorted((f for f in traces if f not in large), key=lambda f: -f.size)[:TRACES]
     read = _telling([(f, t, s) for f in traces if (t := _trace(ws, f)) and (s := shares(t))])
-    tables = [] if file else list(_tables(ws))
+    tables = [] if file else [*_tables(ws), *_collapsed(ws)]
     if not read and not tables:
         if large:
             return failed(f"{large[0].name} has {large[0].size >> 20} MiB: ask for it with --file {large[0].name}")
@@ -180,6 +182,27 @@ def _tables(ws: Workspace) -> Iterator[Evidence]:
                 yield ws.cite(file, told.line, f"profile.{part}", round(told.fraction, 4))
 
 
+def _collapsed(ws: Workspace) -> Iterator[Evidence]:
+    """Samples that were recorded: shares of the places, and the functions of the user's code seen most often."""
+    for file in ws.by_role("log", "capture", "other"):
+        if file.path.suffix not in SAMPLES or not is_collapsed(ws.read(file, 4096)):
+            continue
+        places: dict[str, tuple[int, Sampled]] = {}
+        own: dict[str, tuple[int, Sampled]] = {}
+        for s in samples(ws.lines(file)):
+            for table, name in ((places, s.where), (own, s.own)):
+                count, best = table.get(name, (0, s))
+                table[name] = (count + s.count, best if best.count >= s.count else s)
+        total = sum(count for count, _ in places.values()) or 1
+        for name, (count, s) in sorted(places.items(), key=lambda kv: -kv[1][0])[:8]:
+            yield ws.cite(file, s.line, "profile.sampled_fraction", round(count / total, 4))
+            if name == "dataloader":
+                yield ws.cite(file, s.line, "profile.data_fraction", round(count / total, 4))
+        for name, (_, s) in sorted(own.items(), key=lambda kv: -kv[1][0])[:4]:
+            if name:
+                yield ws.cite(file, s.line, "profile.sampled_frame", name)
+
+
 def _is_slow(e: Evidence) -> bool:
     name = e.key.removeprefix("profile.").removesuffix("_fraction")
     if isinstance(e.value, int | float) and e.key.endswith("_fraction"):
@@ -191,7 +214,11 @@ def _is_slow(e: Evidence) -> bool:
 
 def _summary(read: list[Read], evidence: list[Evidence]) -> str:
     largest = sorted(
-        {(e.key, e.value) for e in evidence if e.key.endswith("_fraction") and isinstance(e.value, float)},
+        {
+            (e.key, e.value)
+            for e in evidence
+            if e.key.endswith("_fraction") and isinstance(e.value, float) and "sampled" not in e.key
+        },
         key=lambda kv: -kv[1],
     )
     shown = ", ".join(

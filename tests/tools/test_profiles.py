@@ -285,3 +285,16 @@ def test_a_flight_recorders_dump_is_no_trace(tmp_path: Path) -> None:
     assert look(training_profile, tmp_path, nccl_trace_rank_0=json.dumps(dump)).result.outcome == "not_applicable"
     (tmp_path / "nccl_trace_rank.0").unlink()
     assert look(training_profile, tmp_path, dump_json=json.dumps(dump)).result.outcome == "not_applicable"
+
+
+def test_recorded_samples_of_py_spy(tmp_path: Path) -> None:
+    """As `py-spy record -f raw` wrote them for a loop without workers; the threads of a pool are left out."""
+    loading = (
+        "<module> (train.py:6);_BaseDataLoaderIter.__next__ (torch/utils/data/dataloader.py:725);"
+        "_SingleProcessDataLoaderIter._next_data (torch/utils/data/dataloader.py:785);"
+        "_MapDatasetFetcher.fetch (torch/utils/data/_utils/fetch.py:54);Slow.__getitem__ (data.py:5) 149\n"
+    )
+    other = "<module> (train.py:7);step (train.py:3) 51\nThread._bootstrap (threading.py:1002);Thread.run (threading.py:982) 900\n"
+    seen = look(training_profile, tmp_path, out_raw=loading + other)
+    assert seen.values("profile.sampled_fraction") == [0.745, 0.255] and seen.one("profile.data_fraction") == 0.745
+    assert seen.one("profile.sampled_frame") == "Slow.__getitem__ (data.py:5)"

@@ -235,3 +235,15 @@ def test_json_frames_are_quoted_on_their_own_lines(tmp_path: Path) -> None:
         {"name": "main", "filename": "train.py", "line": 3, "short_filename": "train.py"}]}]  # fmt: skip
     seen = look(stacks, tmp_path, dump_json=json.dumps(threads, indent=2) + "\n" + json.dumps(threads, indent=2))
     assert seen.lines("stack.where")[0].strip() == '"name": "barrier",'
+
+
+def test_a_main_thread_that_loads_by_itself_is_no_worker(tmp_path: Path) -> None:
+    main = (
+        '$ py-spy dump (rank 2)\nProcess 9: python\nThread 9 (idle): "MainThread"\n    read (img.py:3)\n'
+        "    _MapDatasetFetcher.fetch (torch/utils/data/_utils/fetch.py:54)\n"
+        "    _SingleProcessDataLoaderIter._next_data (torch/utils/data/dataloader.py:785)\n    main (train.py:6)\n"
+    )
+    for rank in (0, 1):
+        (tmp_path / f"rank{rank}.txt").write_text(f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5))
+    seen = look(stacks, tmp_path, rank2_txt=main)
+    assert seen.values("stack.rank_odd_one_out") == [2] and seen.one("stack.odd_where") == "dataloader"

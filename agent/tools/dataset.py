@@ -92,14 +92,14 @@ def _answer(found: Findings, looked: list[Look], files: int) -> ToolResult:
     seen, close = sum(o.seen for o in looked), sum(len(o.rows) for o in looked)
     said = f"{close} of {seen} records" if close < seen else f"{seen} records"
     said += f" in {files} files" + (" looked at" if close < seen else "")
-    rows = [f"{key}: {count}" for key, count in found.counts.items()] + found.notes
+    rows = [found.said(key) for key in found.counts] + found.notes
     rows += [f"not looked at: {why}" for why in found.unread]
     for e in found.evidence:
         where = f"{e.file}:{e.line}" if e.line else f"{e.file}, {e.member}"
         rows.append(f"{where} {e.key} {e.value}: {e.text.strip()[:200]}")
     text = "\n".join([said, *rows])
     if found.telling:
-        kinds = ", ".join(f"{key} ({found.counts[key]})" for key in found.telling)
+        kinds = ", ".join(found.said(key) for key in found.telling)
         return finding(f"{said}: {kinds}", found.evidence, text)
     if found.unread:
         why = f"{said}, nothing odd in them; not everything was read: {found.unread[0]}"

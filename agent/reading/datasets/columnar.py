@@ -35,7 +35,7 @@ def parquet_rows(file: RunFile, tell: Tell, wanted: Wanted) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(file.path, memory_map=False, pre_buffer=False) as opened:
+        with pq.ParquetFile(file.path, memory_map=False, pre_buffer=False, page_checksum_verification=True) as opened:
             first = 0
             for group in range(opened.metadata.num_row_groups):
                 shape = opened.metadata.row_group(group)

@@ -32,6 +32,13 @@ QUIET = frozenset({
 })  # fmt: skip
 
 
+# Found over all records at once: their value is a share or a number of records, so that counting them says nothing.
+TOGETHER = frozenset({
+    "near_duplicates", "duplicates", "encoding_damage", "control_characters", "random_text", "repetitive_share",
+    "over_limit_share", "class_imbalance", "role_order", "length_limited",
+})  # fmt: skip
+
+
 @dataclass(slots=True)
 class Findings:
     """Evidence by key with exact counts; `unread` says what was not looked at."""
@@ -46,6 +53,11 @@ class Findings:
         self.counts[key] += count
         if evidence is not None and sum(e.key == evidence.key for e in self.evidence) < TOTAL:
             self.evidence.append(evidence)
+
+    def said(self, key: str) -> str:
+        """A key with its count, or with its value where that says how many."""
+        value = next((e.value for e in self.evidence if e.key == f"data.{key}"), None)
+        return f"{key} {value}" if key in TOGETHER and value is not None else f"{key} ({self.counts[key]})"
 
     @property
     def telling(self) -> list[str]:

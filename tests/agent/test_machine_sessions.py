@@ -98,17 +98,24 @@ def test_a_sick_driver(mode: str, expected: str, tmp_path: Path, monkeypatch: py
     assert cause(found) == expected, [h.id for h in found.differential]
 
 
-def test_a_time_limit_that_only_slurm_knows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("job", "expected", "key"),
+    [
+        ("4", "env.watchdog_kill", "slurm.time_limit"), ("7", "dist.node_failure", "slurm.node_fail"),
+        ("3", "memory.host_oom", "slurm.out_of_memory"),
+    ],
+)  # fmt: skip
+def test_what_only_slurm_knows(job: str, expected: str, key: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    (run / "slurm-4.out").write_text("step 1 loss 2.1\nstep 2 loss 2.0\nstep 3 loss 1.9\n")
+    (run / f"slurm-{job}.out").write_text("step 1 loss 2.1\nstep 2 loss 2.0\nstep 3 loss 1.9\n")
     shell = answers(
         tmp_path,
-        {"argv": ["sacct", "-P", "-D", "-j", "4", "-o", FIELDS], "code": 0, "stdout": (MACHINE / "sacct.txt").read_text()},
+        {"argv": ["sacct", "-P", "-D", "-j", job, "-o", FIELDS], "code": 0, "stdout": (MACHINE / "sacct.txt").read_text()},
     )
     found = report(run, "the job just stopped", tmp_path, shell)
-    assert cause(found) == "env.watchdog_kill", [h.id for h in found.differential]
-    assert any(e.key == "slurm.time_limit" for e in found.evidence)
+    assert cause(found) == expected, [h.id for h in found.differential]
+    assert any(e.key == key for e in found.evidence)
 
 
 def test_a_healthy_run_on_a_healthy_machine(tmp_path: Path) -> None:

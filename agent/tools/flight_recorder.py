@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..reading.flight.dump import Dump
 from ..reading.flight.frames import shown
@@ -12,11 +12,14 @@ from ..reading.flight.rules import operation
 from ..reading.flight.story import Story, story
 from ..reading.flight.verdict import Side, Verdict
 from ..tool import clean, failed, finding, not_applicable, tool
-from ..types import Evidence, ToolResult
+from ..types import Evidence, ToolResult, Value
 from ..workspace import Workspace
 
 SHOWN = 12  # ranks of one kind; the counts in the texts are exact
 STACKS = 4  # ranks whose stacks are looked up
+OTHERS = 2  # further groups in which ranks differ
+
+Fact = Callable[..., Evidence]
 
 EMITS = (
     "flight.dumps", "flight.missing_rank", "flight.unreadable", "flight.group", "flight.first_divergence_seq",
@@ -71,6 +74,8 @@ def _told(ws: Workspace, s: Story) -> Iterator[Evidence]:
         yield ws.binary(file, "", "flight.unreadable", why, f"{file.name}: {why}")
     if s.first is not None:
         yield from _first(ws, s, s.first)
+        for other in [v for v in s.verdicts if v.kinds and v is not s.first][:OTHERS]:
+            yield from _sides(ws, s, other, _facts(ws, s, other))
     elif s.waits is not None:
         yield from _waiting(ws, s, s.waits)
     elif not missing and not recording.broken and not s.unpaired:
@@ -87,14 +92,7 @@ def _told(ws: Workspace, s: Story) -> Iterator[Evidence]:
 
 
 def _first(ws: Workspace, s: Story, v: Verdict) -> Iterator[Evidence]:
-    dumps = s.recording.dumps
-    some = dumps[next(iter(v.group.work))]
-    member = f"{v.group.label} #{v.seq}"
-
-    def fact(key: str, value: object, text: str, rank: int | None = None) -> Evidence:
-        file = dumps[rank].file if rank in dumps else some.file
-        return ws.binary(file, member, f"flight.{key}", value, text, **{"rank": rank})
-
+    fact = _facts(ws, s, v)
     yield fact("group", v.group.label, f"{v.group.label}: {len(v.group.ranks)} ranks ({_ranks(list(v.group.ranks))})")
     op = operation(v.row[1]) if v.row else "?"
     yield fact("first_divergence_seq", v.seq, f"{v.group.label}: the ranks part at collective {v.seq}")
@@ -120,7 +118,20 @@ def _first(ws: Workspace, s: Story, v: Verdict) -> Iterator[Evidence]:
         yield from _place(ws, s, rank)
 
 
-def _sides(ws: Workspace, s: Story, v: Verdict, fact) -> Iterator[Evidence]:
+def _facts(ws: Workspace, s: Story, v: Verdict) -> Fact:
+    """Makes evidence of one process group: in the rank's own dump, or in that of any member."""
+    dumps = s.recording.dumps
+    some = dumps[next(iter(v.group.work))]
+    member = f"{v.group.label} #{v.seq}"
+
+    def fact(key: str, value: Value, text: str, rank: int | None = None) -> Evidence:
+        file = dumps[rank].file if rank in dumps else some.file
+        return ws.binary(file, member, f"flight.{key}", value, text, **{"rank": rank})
+
+    return fact
+
+
+def _sides(ws: Workspace, s: Story, v: Verdict, fact: Fact) -> Iterator[Evidence]:
     """In what the sides differ, who is in the minority, and from where each side came."""
     if not v.kinds:
         return

@@ -239,6 +239,16 @@ def test_sends_without_a_receive(tmp_path: Path) -> None:
     assert found.values("flight.p2p_unpaired") == ["unreceived"] and found.of("flight.p2p_unpaired")[0].rank == 0
 
 
+def test_two_faults_in_two_groups_are_both_told(tmp_path: Path) -> None:
+    def rank(r: int) -> list[dict]:
+        pair = (str(1 + r // 2), "tensor")
+        odd = {"input_sizes": [[9]], "output_sizes": [[9]]} if r in (1, 3) else {}
+        return [entry(0, process_group=pair), entry(1, process_group=pair, **odd)]
+
+    found = seen(write(tmp_path, {r: rank(r) for r in range(4)}, 4))
+    assert found.values("flight.mismatch") == ["size", "size"] and {e.rank for e in found.of("flight.mismatch")} == {1, 3}
+
+
 def test_json_dumps(tmp_path: Path) -> None:
     def as_json(dump: dict) -> bytes:
         entries = [{**{k: v for k, v in e.items() if k != "frames"}, "process_group": list(e["process_group"])} for e in dump["entries"]]

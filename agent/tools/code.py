@@ -24,6 +24,7 @@ LINES = 80  # of `read_source`
 
 _FOREIGN = re.compile(
     r"(^|/)(site-packages|dist-packages|node_modules|\.git|\.venv|venv|build|third_party|__pycache__)(/|$)"
+    r"|(^|/)zero_to_(fp32|torch)\.py$"  # what DeepSpeed puts beside its checkpoints
 )
 _PYTHON = re.compile(r"(?m)^\s*(?:def \w+\(|class \w+\b.*:|import \w+|from [\w.]+ import |@[\w.]+$|for \w+.* in .+:$)")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +14,7 @@ from .parts import Problem
 if TYPE_CHECKING:
     from ...workspace import Workspace
 
+_RANK = re.compile(r"rank_(\d{1,5})")
 Weight = Literal["damage", "unknown", "note"]
 
 # Kinds of `parts.Problem` that go by another name as evidence, and those that only keep a file from being called clean.
@@ -58,7 +60,10 @@ def evidence_of(ws: Workspace, checkpoint: Checkpoint, flaw: Flaw) -> Evidence:
     if flaw.line is not None:
         return ws.cite(file, flaw.line, flaw.key, flaw.value, step=checkpoint.step)
     text = f"{checkpoint.name}: {flaw.text}"
-    return ws.binary(file, flaw.member or file.path.name, flaw.key, flaw.value, text=text, step=checkpoint.step)
+    named = _RANK.search(flaw.member) if flaw.file is None else None
+    rank = int(named[1]) if named else file.rank if flaw.file is not None else None  # not that of a file beside it
+    member = flaw.member or file.path.name
+    return ws.binary(file, member, flaw.key, flaw.value, text=text, step=checkpoint.step, rank=rank)
 
 
 def series_of(checkpoint: Checkpoint, held: list[Checkpoint]) -> list[Checkpoint]:

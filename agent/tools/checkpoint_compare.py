@@ -52,10 +52,11 @@ def compare_checkpoints(
     if not pairs.both and not pairs.shapes:
         evidence = list(_keys(ws, chosen, left, right, pairs))
         return finding(f"{left.name} and {right.name} have no tensor name in common", evidence)
-    moved = changes(ws, [p for p in pairs.both if is_trained(p[2], p[0])])
-    if not moved:
+    todo = [p for p in pairs.both if is_trained(p[2], p[0])]
+    if not todo and not pairs.shapes:
         return failed(f"{left.name} and {right.name} have no trainable tensor in common whose values lie in the files")
     optimizer = optimizer_of(ws, chosen[1], right)
+    moved = changes(ws, todo)
     trained = judge(moved, left, optimizer if optimizer.moments else None)
     evidence = [*_keys(ws, chosen, left, right, pairs), *_moves(ws, chosen, trained, moved)]
     return _answer(left, right, evidence, trained, moved, pairs)
@@ -118,8 +119,8 @@ def _keys(
     if pairs.prefix:
         text = f"names differ in what wraps them: {pairs.prefix}"
         yield _told(ws, some, "ckpt_diff.prefix_differs", pairs.prefix, text)
-    for names, side in ((pairs.only_before, left), (pairs.only_after, right)):
-        for name in names[:_SHOWN]:
+    for names, side, other in ((pairs.only_before, left, right), (pairs.only_after, right, left)):
+        for name in names[:_SHOWN] if other.readable else ():  # what was not understood may hold the key all the same
             tensor = side.tensors.get(name, some)
             text = f"{name} is only in {side.name} ({len(names)} such keys of {len(side.tensors)})"
             yield _told(ws, tensor, "ckpt_diff.key_only_in", name, text)
@@ -144,7 +145,7 @@ def _moves(
     between = f"between {chosen[0].name} and {chosen[1].name}"
     text = f"{len(same)} of {len(read)} trainable tensors are bit-identical {between}"
     yield _told(ws, last, "ckpt_diff.unchanged_fraction", round(len(same) / len(read), 4), text)
-    if len(same) == len(read):
+    if len(same) == len(moved):
         yield _told(ws, last, "ckpt_diff.all_identical", True, f"all {len(read)} tensors are bit-identical {between}")
     elif trained.never:
         for change, why in trained.never[:_SHOWN]:
@@ -184,6 +185,8 @@ def _answer(
     summary = f"{left.name} -> {right.name}: {len(trained.moved)} of {len(moved)} tensors moved"
     if trained.base:
         summary += f", {len(trained.base)} of a frozen base did not"
+    if trained.unread:
+        summary += f", {len(trained.unread)} were not read"
     if telling:
         return finding(f"{summary}; {', '.join(sorted(telling))}", evidence, text)
     if trained.unread or not (left.readable and right.readable):

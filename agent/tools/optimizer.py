@@ -44,13 +44,14 @@ def optimizer_state(
     if optimizer.empty:
         return _never(ws, checkpoint, optimizer)
     weights = weights_of(ws, checkpoint)
+    before = _before(ws, held, checkpoint)
     values = values_of(ws, optimizer)
     told = [
         *health(values, optimizer),
         *steps(optimizer),
         *matching(optimizer, weights),
         *group_findings(optimizer),
-        *schedule_findings(ws, checkpoint, optimizer, _before(ws, held, checkpoint)),
+        *schedule_findings(ws, checkpoint, optimizer, before),
     ]
     evidence = list(_capped(ws, told))
     telling = sorted({t.key for t in told} - _FACTS)

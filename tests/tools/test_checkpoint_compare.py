@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from traindoctor.agent.deadline import Deadline
 from traindoctor.agent.errors import ToolError
 from traindoctor.agent.tools.checkpoint_compare import compare_checkpoints
 from traindoctor.agent.workspace import Workspace
@@ -137,3 +138,12 @@ def test_other_frameworks_that_train(kind):
     seen = compared(made_checkpoints(kind))
     assert seen.result.outcome == "clean", seen.result.summary
     assert seen.one("ckpt_diff.unchanged_fraction") == 0
+
+
+def test_what_time_did_not_allow_is_not_called_identical(runs):
+    ws = Workspace([runs / "adapter_untrained"])
+    compare_checkpoints(ws)  # headers are known now; the values are what takes time
+    with Deadline(-1):
+        result = compare_checkpoints(ws)
+    assert result.outcome == "failed" and "4 were not read" in result.summary
+    assert not [e for e in result.evidence if e.key == "ckpt_diff.all_identical"]

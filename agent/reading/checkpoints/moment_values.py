@@ -78,18 +78,19 @@ class MomentValues:
 def values_of(ws: Workspace, optimizer: Optimizer, chosen: Iterable[Moments] | None = None) -> list[MomentValues]:
     """A pass over all moments of an optimizer, in a few threads; in their order.
 
-    Raises:
-        TimeoutError: the call's time is over.
+    What the call's time did not allow comes back unread.
     """
     bound = _bound(optimizer.groups)
     todo = list(optimizer.moments if chosen is None else chosen)
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
         jobs = [pool.submit(copy_context().run, _values, ws, m, bound) for m in todo]
-        try:
-            return [job.result() for job in jobs]
-        finally:
-            for job in jobs:
-                job.cancel()
+        found = []
+        for job, moments in zip(jobs, todo, strict=True):
+            try:
+                found.append(job.result())
+            except TimeoutError:
+                found.append(MomentValues(moments, read=False))
+        return found
 
 
 def _bound(groups: list[dict[str, Any]]) -> float:

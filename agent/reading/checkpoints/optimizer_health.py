@@ -52,7 +52,7 @@ def health(values: list[MomentValues], optimizer: Optimizer) -> Iterator[Told]:
             times = f", {rms / typical:.3g} times the median" if typical else ""
             text = f"{v.moments.label}: gradients of {rms:.3g} on average{times}"
             yield told(v.moments, "optimizer.huge", float(f"{rms:.4g}"), text)
-    if silent and len(silent) == len(read):
+    if silent and len(silent) == len(values):
         text = f"all {len(read)} moments are zero: the optimizer never took a step with a gradient"
         yield told(silent[0].moments, "optimizer.never_stepped", True, text)
     else:

@@ -66,7 +66,7 @@ class Pass:
         """
         jobs = self._jobs()
         total = sum(unit.size for unit in self._units)
-        threads = 1 if total < 2 * JOB else min(8, max(2, len(os.sched_getaffinity(0))))
+        threads = 1 if total < 2 * JOB else min(8, max(2, _processors()))
         workers = [Thread(target=copy_context().run, args=(self._work, jobs), daemon=True) for _ in range(threads - 1)]
         for worker in workers:
             worker.start()
@@ -117,7 +117,8 @@ class Pass:
             handle = handles.get(unit.file)
             if handle is None:
                 handle = handles[unit.file] = stack.enter_context(open_regular(unit.file.path)).fileno()
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+                if hasattr(os, "posix_fadvise"):  # not on every system
+                    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_SEQUENTIAL)
             for at in range(offset, offset + length, BLOCK):
                 block = buffer[: min(BLOCK, offset + length - at)]
                 _fill(handle, block, unit.start + at)
@@ -135,6 +136,11 @@ class Pass:
                 unit.checksums[offset] = (length, crc)
             for tensor, tally in tallies:
                 self.tallies[id(tensor)].merge(tally)
+
+
+def _processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _fill(handle: int, block: memoryview, at: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traindoctor.agent.deadline import Deadline
 from traindoctor.agent.errors import ToolError
 from traindoctor.agent.reading.checkpoints import units
 from traindoctor.agent.reading.checkpoints.bits import decoded
@@ -155,6 +156,15 @@ def test_a_file_that_shrinks_meanwhile_is_told(tmp_path: Path) -> None:
     assert {p.kind for p in seen.problems} == {"unreadable"}
     with pytest.raises(ToolError, match="cannot be read"):
         list(chunks(ws, state.tensors["x"]))
+
+
+def test_a_pass_ends_with_the_time_of_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "JOB", 1 << 16)
+    torch.save({"x": torch.zeros(1_000_000)}, tmp_path / "a.pt")
+    ws = Workspace([tmp_path])
+    state = state_of(ws, ws.files[0])
+    with Deadline(0), pytest.raises(TimeoutError):
+        examine(ws, state)
 
 
 def test_expanded_tensors_cost_what_they_hold(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ IGNORED = -100  # label that the loss leaves out
 ELEMENTS = 4 << 20  # of one tensor that are read
 ROWS = 512  # of one batch
 FILE = 1 << 30  # bytes of a saved batch
+_STATES = (".pt", ".pth", ".npz", ".safetensors", ".bin", ".pkl")  # the last two hold much else
 SMALL = 32 << 20  # bytes of records that are looked at unasked
 _IDS = re.compile(rb"\b(?:input_ids|token_ids|target_ids|labels)\b['\"\])]*\s*[:=]\s*(?:tensor|array)?\(?\s*\[")
 TEXT = 512 << 10  # bytes of a text that may hold a printed tensor
@@ -78,7 +79,7 @@ def batches(ws: Workspace, path: str = "") -> list[Batch]:
         if not matches(file.name, path) or file.good:
             continue
         base = file.name.rsplit("/", 1)[-1].lower()
-        if base.endswith((".pt", ".pth", ".npz", ".bin", ".pkl", ".safetensors")):
+        if base.endswith(_STATES if path else _STATES[:4]):
             if (path or any(w in base for w in ("batch", "sample", "input", "collat"))) and file.size <= FILE:
                 out += _saved(ws, file)
         elif base.endswith((".txt", ".log", ".out")) and file.size <= TEXT and _IDS.search(ws.read(file, TEXT)):

@@ -39,6 +39,10 @@ RANGE = (
     '  File "torch/nn/functional.py", line 2567, in embedding\n    return torch.embedding(weight, input)\n'
     "RuntimeError: CUDA error: device-side assert triggered\n"
 )
+PARALLEL = (
+    f"{RESUME}{LOAD}AssertionError: tensor model parallel size 2 of the checkpoint does not match the current 4\n"
+)
+GONE = f"{RESUME}{LOAD}FileNotFoundError: [Errno 2] No such file or directory: '/run/global_step9'\n"
 ADAM = "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"
 
 
@@ -78,6 +82,11 @@ CASES: list[tuple[str, str, Callable[[Path], object], str, str, set[str]]] = [
      set()),  # the line alone decides
     ("data.index_out_of_range", "hf", _token, RANGE, "it crashes since we added a token",
      {"tokenizer.exceeds_embedding"}),
+    ("ckpt.parallelism_mismatch", "megatron",
+     lambda r: (r / "launch.sh").write_text("python pretrain_gpt.py --tensor-model-parallel-size 4 --load .\n"),
+     PARALLEL, "we resume on more GPUs", {"checkpoint.layout_differs"}),
+    ("ckpt.path_or_permission", "zero1", lambda r: (r / "latest").write_text("global_step9"), GONE, "resume fails",
+     {"checkpoint.tracker_mismatch"}),
     ("ckpt.resume_state_incomplete", "torch", _no_moments, f"{RESUME}step 5 loss 6.90\nstep 6 loss 6.80\nstep 7 loss 6.7\n",
      "the loss jumps after the resume", {"checkpoint.no_optimizer"}),
 ]  # fmt: skip

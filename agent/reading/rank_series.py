@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MOST = 4096  # steps that are set against each other
 FEWEST = 4
+MANY, FEW = 64, 512  # of more ranks than the first, the last steps only: the second
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ def _table(metric: str, ranks: dict[int, Series]) -> RankTable | None:
     """Columns at the steps that all have; ranks that stopped early must not empty it, so these are left out."""
     most = max(len(s) for s in ranks.values())
     kept = {r: s for r, s in sorted(ranks.items()) if 2 * len(s) >= most}
-    last = {r: _last_of_each(s) for r, s in kept.items()}
+    last = {r: _last_of_each(s, MOST if len(kept) <= MANY else FEW) for r, s in kept.items()}
     common = sorted(set.intersection(*(set(at) for at in last.values()))) if len(last) > 1 else []
     if len(common) < FEWEST:
         return None
@@ -109,6 +110,8 @@ def _table(metric: str, ranks: dict[int, Series]) -> RankTable | None:
     )  # fmt: skip
 
 
-def _last_of_each(s: Series) -> dict[float, int]:
-    """Where each step stands last: after a restart in one file it is repeated."""
-    return {step: i for i, step in enumerate(s.steps.tolist()) if np.isfinite(s.values[i])}
+def _last_of_each(s: Series, most: int) -> dict[float, int]:
+    """Where each of the last steps stands last: after a restart in one file it is repeated."""
+    first = max(0, len(s) - most)
+    good = np.isfinite(s.values[first:]).tolist()
+    return {step: first + i for i, step in enumerate(s.steps[first:].tolist()) if good[i]}

@@ -24,6 +24,7 @@ def verdict(folder: Path, state: Path, question: str) -> Report:
         ("other_dtype", "dist.collective_mismatch"),
         ("subgroup", "dist.collective_mismatch"),
         ("uneven", "dist.uneven_data"),
+        ("uneven_exit", "dist.uneven_data"),
         ("unrecorded", "dist.rank_died"),
     ],
 )

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from forked import each, joined
 
-PATIENCE = 2.0  # seconds until a rank that is stuck gets dumped
-TOGETHER = 5  # scenarios at a time
+PATIENCE = 4.0  # seconds until a rank that is stuck gets dumped
+TOGETHER = 6  # scenarios at a time
 
 
 said: list[str] = []  # what the rank's log will hold
@@ -85,6 +85,10 @@ def uneven(rank: int) -> None:
     said.append("epoch done, all batches seen")
 
 
+def uneven_exit(rank: int) -> None:
+    uneven(rank)
+
+
 def subgroup(rank: int) -> None:
     pairs = [dist.new_group([0, 1], group_desc="tensor"), dist.new_group([2, 3], group_desc="tensor_b")]
     mine = pairs[rank // 2]
@@ -117,7 +121,7 @@ def unrecorded(rank: int) -> None:
 
 SCENARIOS: dict[str, Callable[[int], None]] = {
     f.__name__: f
-    for f in (healthy, skipped, other_op, other_size, other_dtype, stuck, uneven, subgroup, unsent, unrecorded)
+    for f in (healthy, skipped, other_op, other_size, other_dtype, stuck, uneven, uneven_exit, subgroup, unsent, unrecorded)
 }
 
 
@@ -142,7 +146,7 @@ def play(name: str, out: Path, rank: int, world: int) -> None:
         SCENARIOS[name](rank)
     except RuntimeError as error:  # a peer left, or Gloo saw the difference itself
         said.append(f"[rank{rank}]: RuntimeError: {error}")
-    if name not in ("healthy", "uneven"):
+    if name not in ("healthy", "uneven_exit"):
         time.sleep(2 * PATIENCE)  # a rank that leaves at once would take its peers along
     leave()
 

@@ -12,6 +12,7 @@ from .records import MEDIA, OPTIONAL, TEXT, Record, tokens
 
 Found = tuple[str, Any, Record]
 
+RARE = 0.01  # share of records below which a marker in their text is a mention, not a format
 _MOJIBAKE = re.compile(
     "\ufffd|\u00c3[\u0080-\u00bf]|\u00e2\u20ac[\u2122\u0153\u009d\u201c\u201d\u00a6]|\u00c2[\u00a0-\u00bf]|\u00ef\u00bb\u00bf|\\\\x[0-9a-f]{2}\\\\x"
 )
@@ -90,6 +91,9 @@ def modalities(found: list[Record]) -> Iterator[Found]:
     """Records without an image (video, sound) among records with one."""
     with_media = [r for r in found if r.media]
     without = [r for r in found if not r.media]
+    by_field = any(r.fields.get(name) for r in with_media for name in MEDIA)
+    if not by_field and len(with_media) < RARE * len(found):
+        return  # texts that speak of a placeholder
     if with_media and without:
         yield "mixed_modalities", "text only", without[0]
         yield "mixed_modalities", with_media[0].media, with_media[0]
@@ -188,7 +192,7 @@ def unmarked(found: list[Record], bos: int | None, eos: int | None) -> Iterator[
     for closing in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>"):
         opened = [(rest, r) for rest, r in rendered if _OPENED_BY[closing] in "".join(r.texts())]
         never = [r for rest, r in opened if closing not in rest and rest.strip()]
-        if never and 5 * len(never) >= 4 * len(opened):
+        if never and 5 * len(never) >= 4 * len(opened) and len(opened) >= RARE * len(found):
             yield "bos_missing", closing, never[0]
 
 

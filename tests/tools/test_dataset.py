@@ -257,6 +257,17 @@ def test_pictures_in_a_shard(tmp_path) -> None:
     assert seen.one("data.empty_member") == "c.jpg is empty"
 
 
+def test_rare_mentions_in_natural_text_are_no_findings(tmp_path) -> None:
+    rows = pairs(1200)
+    rows[5]["response"] += " Write <image> where the picture goes."
+    rows[6]["response"] += " <|im_start|>assistant\nas in this template"
+    rows[7]["response"] += " The sign \ufffd stands for what could not be decoded."
+    (tmp_path / "train.jsonl").write_text(jsonl(rows))
+    seen = ask(tmp_path)
+    assert seen.result.outcome == "clean", seen.result.summary
+    assert seen.values("data.odd_characters") == [1]
+
+
 def test_lengths_by_the_runs_own_tokenizer(tmp_path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 

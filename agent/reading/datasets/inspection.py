@@ -24,11 +24,13 @@ from .tokens import TokenFile, arrays, flat, megatron
 if TYPE_CHECKING:
     from ...workspace import Workspace
 
+DAMAGE = ("encoding_damage", "control_characters")
+TRACE = 0.002  # share of records below which damaged characters are a fact about real text, not a finding
 EACH = 3  # rows shown of one key in one file
 TOTAL = 12  # of one key in all files
 QUIET = frozenset({
     "records", "tool_turns", "sampled", "longest_tokens", "other_script", "sorted_by_label", "repetitive", "tokens",
-    "token_range", "repeated_share", "not_read",
+    "token_range", "repeated_share", "not_read", "odd_characters",
 })  # fmt: skip
 
 
@@ -85,6 +87,8 @@ def inspect_rows(ws: Workspace, looked: Look, limits: Limits, tokenizer: Tokeniz
     out.counts += Counter()  # without the zeros
     shown: Counter[str] = Counter()
     for key, value, row in _found(rows, limits, tokenizer):
+        if key in DAMAGE and value < TRACE * len(rows):
+            key = "odd_characters"
         shown[key] += 1
         assert isinstance(row, Row)
         out.add(key, cited(ws, row, f"data.{key}", value) if shown[key] <= EACH else None)

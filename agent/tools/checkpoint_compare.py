@@ -11,10 +11,10 @@ from pydantic import Field
 from ..errors import ToolError
 from ..reading.checkpoints.depth import module_of
 from ..reading.checkpoints.layouts import Checkpoint, checkpoints
-from ..reading.checkpoints.moments import optimizer_of
+from ..reading.checkpoints.moments import Optimizer, optimizer_of
 from ..reading.checkpoints.pairing import Change, Pairs, changes, pair
 from ..reading.checkpoints.parts import Tensor
-from ..reading.checkpoints.verdicts import Trained, is_b, judge
+from ..reading.checkpoints.verdicts import Trained, is_b, is_listed, judge
 from ..reading.checkpoints.weights import Weights, chosen_checkpoint, holds_gradients, is_trained, weights_of
 from ..tool import clean, failed, finding, not_applicable, tool
 from ..types import Evidence, ToolResult, Value
@@ -57,8 +57,9 @@ def compare_checkpoints(
         return failed(f"{left.name} and {right.name} have no trainable tensor in common whose values lie in the files")
     optimizer = optimizer_of(ws, chosen[1], right)
     moved = changes(ws, todo)
-    trained = judge(moved, left, optimizer if optimizer.moments else None)
-    evidence = [*_keys(ws, chosen, left, right, pairs), *_moves(ws, chosen, trained, moved)]
+    known = optimizer if optimizer.moments else None
+    trained = judge(moved, left, known)
+    evidence = [*_keys(ws, chosen, left, right, pairs), *_moves(ws, chosen, trained, moved, known)]
     return _answer(left, right, evidence, trained, moved, pairs)
 
 
@@ -134,7 +135,11 @@ def _keys(
 
 
 def _moves(
-    ws: Workspace, chosen: tuple[Checkpoint, Checkpoint], trained: Trained, moved: list[Change]
+    ws: Workspace,
+    chosen: tuple[Checkpoint, Checkpoint],
+    trained: Trained,
+    moved: list[Change],
+    optimizer: Optimizer | None,
 ) -> Iterator[Evidence]:
     """Evidence about what moved and what did not."""
     read = [c for c in moved if c.read]
@@ -151,6 +156,10 @@ def _moves(
         for change, why in trained.never[:_SHOWN]:
             text = f"{change.name} is bit-identical {between}; {why} ({len(trained.never)} such tensors)"
             yield _told(ws, change.after, "ckpt_diff.never_trained", change.name, text)
+        meant = [(c, why) for c, why in trained.never if is_listed(c.name, optimizer)]
+        for change, why in meant[:_SHOWN]:
+            text = f"{change.name} is bit-identical {between}; {why} ({len(meant)} such tensors)"
+            yield _told(ws, change.after, "ckpt_diff.should_have_moved", change.name, text)
     for change in trained.lost[:_SHOWN]:
         text = (
             f"{change.name} ({change.after.dtype}) is bit-identical {between} although the optimizer stepped it: "

@@ -42,6 +42,7 @@ def test_a_frozen_layer(runs):
     seen = compared(runs / "frozen")
     names = seen.values("ckpt_diff.never_trained")
     assert len(names) == 6 and all(n.startswith("layers.1.") for n in names)
+    assert not seen.values("ckpt_diff.should_have_moved")  # it may have been frozen on purpose
     assert "holds no state" in seen.of("ckpt_diff.never_trained")[0].text
     assert seen.one("ckpt_diff.unchanged_fraction") == pytest.approx(6 / 28, abs=1e-3)
 
@@ -49,6 +50,7 @@ def test_a_frozen_layer(runs):
 def test_a_layer_cut_off_from_the_loss_is_in_the_optimizer_all_the_same(runs):
     seen = compared(runs / "detached")
     assert {n.split(".")[1] for n in seen.values("ckpt_diff.never_trained")} == {"2"}
+    assert len(seen.values("ckpt_diff.should_have_moved")) == 6
     assert "no gradient ever reached it: cut off" in seen.of("ckpt_diff.never_trained")[0].text
 
 

@@ -80,6 +80,11 @@ def _gradient_seen(name: str, optimizer: Optimizer | None) -> bool:
     return any(m.step and m.step > 0 for m in _state(name, optimizer))
 
 
+def is_listed(name: str, optimizer: Optimizer | None) -> bool:
+    """Whether the optimizer is known to hold a parameter, so that it was meant to be trained."""
+    return _has_state(name, optimizer) or (optimizer is not None and name in optimizer.held)
+
+
 def _why(name: str, optimizer: Optimizer | None) -> str:
     if optimizer is None or not optimizer.moments:
         return "no optimizer state to compare with"

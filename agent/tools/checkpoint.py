@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..errors import ToolError
-from ..reading.checkpoints.checks import Flaw, evidence_of
+from ..reading.checkpoints.checks import Flaw, evidence_of, present
 from ..reading.checkpoints.checks_config import config_flaws
 from ..reading.checkpoints.checks_files import cut_flaws, name_flaws
 from ..reading.checkpoints.checks_parallel import layout_flaws
@@ -26,6 +26,7 @@ from ..workspace import Workspace
 _PER_KEY = 12
 _LISTED = 200
 _QUICK = 32  # checkpoints of which each file is opened, newest first
+_TOLD = 60  # flaws in the text of a list
 _SHOWN = 8  # flaws of a checkpoint in the text
 
 
@@ -51,8 +52,8 @@ def list_checkpoints(ws: Workspace) -> ToolResult:
         return not_applicable("no checkpoints here")
     flaws = list(tracker_flaws(ws, held))
     for number, checkpoint in enumerate(reversed(held)):
-        flaws += [(checkpoint, f) for f in name_flaws(ws, checkpoint, held)]
-        flaws += [(checkpoint, f) for f in rank_flaws(ws, checkpoint, held)]
+        own = [*name_flaws(ws, checkpoint, held), *rank_flaws(ws, checkpoint, held)]
+        flaws += [(checkpoint, f) for f in present(ws, checkpoint, own)]
         if number < _QUICK:
             flaws += [(checkpoint, f) for f in cut_flaws(checkpoint)]
     flaws += [(held[-1], f) for f in (*layout_flaws(ws, held[-1]), *_shapes(ws, held[-1]))]
@@ -60,7 +61,8 @@ def list_checkpoints(ws: Workspace) -> ToolResult:
     rows = [_row(c) for c in held[-_LISTED:]]
     if len(held) > _LISTED:
         rows.insert(0, f"... {len(held) - _LISTED} older ones")
-    rows += [f"{c.name}: {f.text}" for c, f in _once(flaws)]
+    told = [f"{c.name}: {f.text}" for c, f in _once(flaws)]
+    rows += told[:_TOLD] + ([f"... and {len(told) - _TOLD} more"] if len(told) > _TOLD else [])
     steps = [c.step for c in held if c.step is not None]
     summary = f"{len(held)} checkpoints" + (f", the newest of step {max(steps)}" if steps else "")
     telling = Counter(f.key.removeprefix("checkpoint.") for _, f in _once(flaws))

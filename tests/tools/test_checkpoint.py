@@ -305,6 +305,17 @@ def test_a_checkpoint_is_named_by_the_end_of_its_path(tmp_path: Path) -> None:
         verified(made("hf"), path="x")
 
 
+def test_a_file_that_may_not_be_read_is_unknown_and_not_missing(tmp_path: Path) -> None:
+    run = copy("hf_sharded", tmp_path / "run")
+    shard = run / "checkpoint-4" / "model-00002-of-00002.safetensors"
+    shard.rename(tmp_path / shard.name)
+    shard.symlink_to(tmp_path / shard.name)
+    result = verified(run)
+    assert verdicts(result) == {"checkpoint-4": "unknown"}
+    assert "missing_shard" not in keys(result) | keys(listed(run))
+    assert "leads out of the run" in listed(run).text
+
+
 def test_no_checkpoint_is_not_applicable(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("step 1 loss 2\n")
     (tmp_path / "latest").write_text("global_step1")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ...types import Evidence, Value
 from ..files import Line, RunFile
 from .layouts import Checkpoint
+from .layouts_names import holds_weights, part_of
 from .parts import Problem
 
 if TYPE_CHECKING:
@@ -74,3 +76,23 @@ def series_of(checkpoint: Checkpoint, held: list[Checkpoint]) -> list[Checkpoint
         if c is not checkpoint and (c.run, c.folder, c.framework) == same
         and (c.series == checkpoint.series or (c.step is not None and checkpoint.step is not None))
     ]  # fmt: skip
+
+
+def skipped_in(ws: Workspace, checkpoint: Checkpoint) -> dict[str, str]:
+    """Files of a save that were found and may not be read (links out of the run, no permission), with why."""
+    prefix = f"{checkpoint.name}/" if checkpoint.folder else ""
+    return {
+        name.removeprefix(prefix).rpartition("/")[2]: why
+        for name, why in ws.skipped
+        if name.startswith(prefix) and (part_of(name) or holds_weights(name))
+    }
+
+
+def present(ws: Workspace, checkpoint: Checkpoint, flaws: Iterable[Flaw]) -> Iterator[Flaw]:
+    """Flaws without those that call a file missing which is there and may not be read; that is told instead."""
+    skipped = skipped_in(ws, checkpoint)
+    for flaw in flaws:
+        if flaw.key != "checkpoint.missing_shard" or flaw.member.rpartition("/")[2] not in skipped:
+            yield flaw
+    for name, why in skipped.items():
+        yield Flaw("checkpoint.unreadable", f"{name} was not read: {why}", True, None, name, "unknown")

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..files import RunFile
-from .checks import Flaw
+from .checks import Flaw, skipped_in
+from .checks_files import index_flaws
 from .checks_states import states_of_checkpoint
 from .layouts import Checkpoint
 from .parts import Tensor
@@ -74,7 +75,14 @@ def config_flaws(ws: Workspace, checkpoint: Checkpoint) -> Iterator[Flaw]:
         return
     file, config = known
     yield from _vocabulary(file, config, held)
-    yield from _layers(file, config, held)
+    if not _incomplete(ws, checkpoint):
+        yield from _layers(file, config, held)
+
+
+def _incomplete(ws: Workspace, checkpoint: Checkpoint) -> bool:
+    """A shard is missing or may not be read: layers that are not there follow from it."""
+    lost = any(f.key == "checkpoint.missing_shard" for f in index_flaws(ws, checkpoint))
+    return lost or bool(skipped_in(ws, checkpoint)) or any(f.size == 0 for f in checkpoint.files.get("model", []))
 
 
 def _vocabulary(file: RunFile, config: dict[str, Any], held: dict[str, Tensor]) -> Iterator[Flaw]:

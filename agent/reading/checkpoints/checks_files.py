@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _INDEX_LIMIT = 64 << 20
 _HEADER_LIMIT = 32 << 20
 _TAIL = 1 << 16
+_QUOTED = 12  # missing shards whose line in the index is looked up
 _OF = re.compile(r"^(?P<stem>.*?)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<rest>\..*)$")
 _ENDS = re.compile(rb'"data_offsets"\s*:\s*\[\s*\d+\s*,\s*(\d{1,18})\s*\]')
 # What a save that can be resumed has, where a file of its own holds it.
@@ -69,10 +71,11 @@ def index_flaws(ws: Workspace, checkpoint: Checkpoint) -> Iterator[Flaw]:
         folder = PurePosixPath(index.name).parent
         here = {f.path.name: f for f in checkpoint.all if PurePosixPath(f.name).parent == folder}
         named = set(mapped.values())
-        for shard in sorted(named - set(here)):
-            lost = sum(1 for s in mapped.values() if s == shard)
-            text = f"{index.path.name} names {shard} with {lost} tensors, which is not there"
-            yield Flaw("checkpoint.missing_shard", text, shard, index, shard, line=_line_naming(ws, index, shard))
+        counts = Counter(mapped.values())
+        for number, shard in enumerate(sorted(named - set(here))):
+            text = f"{index.path.name} names {shard} with {counts[shard]} tensors, which is not there"
+            line = _line_naming(ws, index, shard) if number < _QUOTED else None
+            yield Flaw("checkpoint.missing_shard", text, shard, index, shard, line=line)
         patterns = {m["stem"] for n in named if (m := _OF.match(n))}
         for name, file in here.items():
             m = _OF.match(name)

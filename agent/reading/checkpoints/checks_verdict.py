@@ -6,7 +6,7 @@ found = last_clean(ws)                    # None where no checkpoint is provably
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +17,7 @@ from ..anomalies.optimizer import optimizer_findings
 from ..anomalies.progress import progress_findings
 from ..curves import curves
 from ..plain_settings import plain_settings
-from .checks import Flaw
+from .checks import Flaw, present
 from .checks_config import config_flaws
 from .checks_files import name_flaws
 from .checks_kinds import kind_flaws
@@ -115,7 +115,7 @@ def _judge(ws: Workspace, checkpoint: Checkpoint, depth: Depth) -> Verdict:
         flaws += _guarded(lambda: _numbers(ws, checkpoint, verdict))
     else:
         flaws.append(Flaw("checkpoint.not_read", "only its structure was looked at", weight="unknown"))
-    verdict.flaws = list(_once(flaws))
+    verdict.flaws = list(_once(present(ws, checkpoint, flaws)))
     verdict.word, verdict.why = _word(verdict)
     return verdict
 
@@ -151,7 +151,7 @@ def _numbers(ws: Workspace, checkpoint: Checkpoint, verdict: Verdict) -> Iterato
         yield Flaw("checkpoint.unreadable", text, len(seen.unread), member=seen.unread[0], weight="unknown")
 
 
-def _once(flaws: list[Flaw]) -> Iterator[Flaw]:
+def _once(flaws: Iterable[Flaw]) -> Iterator[Flaw]:
     """A missing shard is seen by more than one check: the first to say it is kept."""
     seen: set[tuple[str, str, str]] = set()
     for flaw in flaws:

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from traindoctor.agent.deadline import Deadline
 from traindoctor.agent.errors import ToolError
+from traindoctor.agent.reading.checkpoints.checks_verdict import judged
+from traindoctor.agent.reading.checkpoints.layouts import checkpoints
 from traindoctor.agent.tools.checkpoint import list_checkpoints, verify_checkpoint
 from traindoctor.agent.types import ToolResult
 from traindoctor.agent.workspace import Workspace
@@ -314,6 +317,13 @@ def test_a_file_that_may_not_be_read_is_unknown_and_not_missing(tmp_path: Path) 
     assert verdicts(result) == {"checkpoint-4": "unknown"}
     assert "missing_shard" not in keys(result) | keys(listed(run))
     assert "leads out of the run" in listed(run).text
+
+
+def test_time_that_is_over_is_unknown(tmp_path: Path) -> None:
+    ws = Workspace([made("hf")])
+    with Deadline(-1):
+        verdict = judged(ws, checkpoints(ws)[-1], "full")
+    assert verdict.word == "unknown" and "time was over" in verdict.why
 
 
 def test_no_checkpoint_is_not_applicable(tmp_path: Path) -> None:

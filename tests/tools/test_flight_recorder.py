@@ -353,6 +353,13 @@ def test_an_empty_dump_is_told(tmp_path: Path) -> None:
     assert found.one("flight.unreadable") == "empty" and found.values("flight.missing_rank") == [2]
 
 
+def test_notes_about_dumps_are_no_dumps(tmp_path: Path) -> None:
+    (tmp_path / "flight_recorder.md").write_text("How to read dumps\n")
+    (tmp_path / "nccl_trace_report").write_text("Collective sequence number: 4 has errors\n")
+    (tmp_path / "nccl_trace_rank_0.log").write_text("")
+    assert seen(tmp_path).result.outcome == "not_applicable"
+
+
 def test_an_index_too_far_is_refused_before_memory_is_asked_for() -> None:
     from traindoctor.agent.errors import ParseError
     from traindoctor.agent.reading.flight.plain import plain

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 HEAD = 8192
 ALIKE = 8  # different ends of one process group that are tried
 _NAMED = re.compile(r"nccl_trace|comm_trace|flight_?rec", re.IGNORECASE)
+_PROSE = (".log", ".txt", ".out", ".err", ".md", ".py", ".sh", ".csv", ".html", ".yaml", ".yml")
 _LAST_NUMBER = re.compile(r"\d+(?=\D*$)")
 _RANK = re.compile(r"(rank[-_.]?)\d+", re.IGNORECASE)
 
@@ -68,9 +69,9 @@ def _recordings(ws: Workspace) -> list[Recording]:
     with _no_collector():
         for file in ws.by_role("trace", "capture"):
             deadline.check()
-            named = bool(_NAMED.search(file.path.name)) and file.path.suffix not in (".log", ".txt", ".out", ".err")
+            named = bool(_NAMED.search(file.path.name))
             data = ws.read(file, LIMIT + 1 if named or file.size < BLOCK else HEAD)
-            if not is_dump(data[:HEAD]) and not named:
+            if not is_dump(data[:HEAD]) and not (named and _no_text(file, data[:HEAD])):
                 continue
             place = (file.run, file.good, file.attempt, file.variant, _without_rank(file))
             recording = found.setdefault(place, Recording(place[-1]))
@@ -118,6 +119,11 @@ def _no_collector() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+def _no_text(file: RunFile, head: bytes) -> bool:
+    """Whether a file that is named as a dump is meant to be one, rather than notes or a log about dumps."""
+    return file.path.suffix.lower() not in _PROSE and (not head or head[:1] in (b"\x80", b"{") or b"\0" in head)
 
 
 def _without_rank(file: RunFile) -> str:

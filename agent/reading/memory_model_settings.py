@@ -56,6 +56,8 @@ def plan_of(ws: Workspace) -> Read:
         value = read.given[canonical].value if canonical in read.given else None
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 24:
             changes[name] = int(value) if name in ("zero", "lora_rank") else max(1, int(value))
+    if "max_tokens_per_gpu" in read.given and isinstance(most := read.given["max_tokens_per_gpu"].value, int):
+        changes |= {"micro_batch": 1, "sequence": max(1, min(most, 1 << 24))}  # batches are packed up to so many tokens
     for name, unit in (("micro_batch", "micro-batch 1"), ("sequence", "2048 tokens")):
         if name not in changes:
             read.assumed.append(unit)
@@ -72,7 +74,7 @@ _OTHERS = (
     "precision", "optimizer", "activation_checkpointing", "attention_implementation", "flash_attention",
     "chunked_loss", "offload_optimizer", "offload_parameters", "fsdp", "fsdp_sharding", "quantization",
     "lora_target_modules", "training_type", "use_peft", "world_size", "processes_per_node", "nodes",
-    "sequence_parallel", "data_parallel", "strategy",
+    "sequence_parallel", "data_parallel", "strategy", "max_tokens_per_gpu",
 )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traindoctor.agent.errors import ToolError
 from traindoctor.agent.reading import memory_model
+from traindoctor.agent.reading import memory_model_activations as activations
+from traindoctor.agent.reading import memory_model_capacity as capacity
 from traindoctor.agent.reading.memory_model_changes import that_fit
 from traindoctor.agent.reading.memory_model_parameters import share, whole
 from traindoctor.agent.reading.memory_model_plan import Plan
@@ -129,6 +131,45 @@ def test_states_that_no_batch_size_saves(tmp_path: Path) -> None:
     }
     seen = ask(tmp_path, {**files, "train.log": OOM})
     assert seen.one("estimate.states_exceed") is True and not seen.values("estimate.batch_exceeds")
+
+
+@pytest.mark.parametrize(("tensor", "parallel"), [(1, False), (4, False), (4, True)])
+def test_fused_kernels_keep_what_is_published(tensor: int, parallel: bool) -> None:
+    """Bytes per token of a GPT layer with fused kernels and no dropout: 8h + 24h over the tensor-parallel ranks."""
+    config = {
+        "model_type": "megatron",
+        "hidden_size": 2048,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 16,
+        "vocab_size": 9,
+    }
+    model = of_config(config)
+    assert model is not None
+    plan = Plan(precision="master", kernels="fused", world=tensor, tensor=tensor, sequence_parallel=parallel)
+    wanted = 2048 * (8 / (tensor if parallel else 1) + 24 / tensor)
+    assert activations.layer(model, plan, False) == pytest.approx(wanted, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    [("NVIDIA H100 80GB HBM3", 79.1), ("NVIDIA A100-SXM4-40GB", 39.4), ("NVIDIA H200", 139.8), ("Tesla T4", 15.7),
+     ("NVIDIA GeForce RTX 3090", 23.6), ("NVIDIA RTX A4000", 15.7), ("AMD Instinct MI300X", 191), ("SXM4", None)],
+)  # fmt: skip
+def test_cards_by_name(name: str, gib: float | None) -> None:
+    size = capacity.of_name(name)
+    assert size == (None if gib is None else pytest.approx(gib * GIB))
+
+
+def test_packed_batches_have_the_tokens_they_are_packed_to(tmp_path: Path) -> None:
+    seen = ask(
+        tmp_path, {"config.json": LLAMA, "run.sh": "python train.py --max-tokens-per-gpu 9216 --rollout-batch-size 8\n"}
+    )
+    assert "micro-batch 1 x 9216 tokens" in seen.result.text
+
+
+def test_an_engine_on_the_same_device_has_a_cache(tmp_path: Path) -> None:
+    seen = ask(tmp_path, {"config.json": LLAMA}, kv_tokens=100_000)
+    assert seen.one("estimate.kv_cache_bytes") == 2 * 32 * 2 * 8 * 128 * 100_000
 
 
 def test_what_is_assumed_is_told_and_decides_nothing(tmp_path: Path) -> None:

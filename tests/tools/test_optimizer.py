@@ -126,3 +126,16 @@ for name in ("factored", "broken", "quantised"):
     assert seen_in(tmp_path / "factored").result.outcome == "clean"
     assert seen_in(tmp_path / "broken").values("optimizer.nonfinite")
     assert seen_in(tmp_path / "quantised").result.outcome == "failed"
+
+
+def test_another_rule_than_adams_is_no_damage(tmp_path):
+    code = """
+import sys, torch
+from pathlib import Path
+folder = Path(sys.argv[1]) / "checkpoint-3"
+folder.mkdir()
+slots = {i: {"step": 3, "exp_avg": torch.ones(8, 8), "exp_avg_sq": torch.full((8, 8), 1e-6)} for i in range(4)}
+torch.save({"state": slots, "param_groups": [{"lr": 1e-3, "params": [0, 1, 2, 3]}]}, folder / "optimizer.pt")
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert seen_in(tmp_path).result.outcome == "clean"

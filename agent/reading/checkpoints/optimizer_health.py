@@ -45,8 +45,10 @@ def health(values: list[MomentValues], optimizer: Optimizer) -> Iterator[Told]:
     read = [v for v in values if v.read and v.count]
     typical = statistics.median([v.gradient_rms for v in read if v.gradient_rms > 0] or [0.0])
     silent = [v for v in read if v.silent]
+    # Where most of them disagree it is another rule than Adam's (SOAP, ADOPT), not damage.
+    adam = sum(map(_disagrees, read)) * 2 <= len(read)
     for v in values:
-        yield from _broken(v)
+        yield from _broken(v, adam)
         rms = v.gradient_rms
         if rms > _HUGE or (typical and len(read) > 3 and rms > _APART * typical and not v.impossible):
             times = f", {rms / typical:.3g} times the median" if typical else ""
@@ -65,7 +67,12 @@ def health(values: list[MomentValues], optimizer: Optimizer) -> Iterator[Told]:
         yield told(read[0].moments, "optimizer.gradient_rms", float(f"{typical:.4g}"), text)
 
 
-def _broken(v: MomentValues) -> Iterator[Told]:
+def _disagrees(v: MomentValues) -> bool:
+    """Whether the first moment cannot stem from the gradients that made the second, by Adam's rule."""
+    return v.impossible > max(1, _DISAGREE * v.count) or v.absurd > 0
+
+
+def _broken(v: MomentValues, adam: bool) -> Iterator[Told]:
     label = v.moments.label
     if v.nonfinite:
         text = f"{label}: {v.nonfinite} elements of its moments ({v.count} each) are NaN or infinite"
@@ -77,7 +84,7 @@ def _broken(v: MomentValues) -> Iterator[Told]:
     if lost and v.first_nonzero > 0.1 * v.count:
         text = f"{label}: the second moment is zero while the first is not: the next step divides by epsilon alone"
         yield told(v.moments, "optimizer.variance_zero", label, text)
-    elif v.impossible > max(1, _DISAGREE * v.count) or v.absurd:
+    elif adam and _disagrees(v):
         text = (
             f"{label}: in {v.impossible} of {v.count} elements the first moment is larger than the second allows: "
             "they do not belong together"

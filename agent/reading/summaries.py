@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 from .anchors import is_progress
 from .clocks import Stamp, stamp_of
-from .files import Line, RunFile
+from .files import LINE_LIMIT, Line, RunFile, open_regular
 from .harvest import Harvest
+from .inflate import packing_of
 from .lines import segments, strip
+
+_STEP_BACK, _STEPS_BACK = 1 << 20, 64  # bytes of one step back for the start of a line, and how many
 
 
 @dataclass(slots=True)
@@ -54,11 +57,29 @@ def summarize(summary: FileSummary) -> None:
     number = h.tail_line + h.tail.count(b"\n") + 1
     while end >= 0 and not (summary.last_line and summary.last_progress and summary.last_stamp):
         start = h.tail.rfind(b"\n", 0, end) + 1
-        data = h.tail[start:end]
+        data, offset = h.tail[start:end], h.tail_offset + start
+        if start == 0 and h.tail_offset:  # what is kept of the file's end begins amid a line
+            offset, data = _whole(summary.file, offset, data)
         if data.strip():
-            _note_late(summary, Line(number, h.tail_offset + start, data))
+            _note_late(summary, Line(number, offset, data, len(data) >= LINE_LIMIT))
         number -= 1
         end = start - 1
+
+
+def _whole(file: RunFile, offset: int, data: bytes) -> tuple[int, bytes]:
+    """Where a long line really begins, and its start; nothing for a packed file, or where the search is too long."""
+    with open_regular(file.path) as raw:
+        if packing_of(raw.read(16) or b""):
+            return offset, b""
+        for _ in range(_STEPS_BACK):
+            before = max(0, offset - _STEP_BACK)
+            raw.seek(before)
+            at = (raw.read(offset - before) or b"").rfind(b"\n")
+            offset = before + at + 1
+            if at >= 0 or before == 0:
+                raw.seek(offset)
+                return offset, (raw.read(LINE_LIMIT) or b"").split(b"\n", 1)[0]
+    return offset, b""
 
 
 def _note_late(summary: FileSummary, line: Line) -> None:

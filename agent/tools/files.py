@@ -12,9 +12,9 @@ from ..workspace import Workspace
 SHOWN = 400
 
 
-@tool(emits=("files.count", "files.skipped", "files.role"))
+@tool(emits=("files.skipped",))
 def list_files(ws: Workspace) -> ToolResult:
-    """List the files of the run by role, with what was skipped and why
+    """List the files of the run by role, with what was skipped and why.
 
     Use first when it is unclear what there is to read. Roles: log, config, metrics, checkpoint, data, code,
     environment, capture, other; rank, host, attempt and variant are what names tell.
@@ -27,9 +27,7 @@ def list_files(ws: Workspace) -> ToolResult:
     if len(rows) > SHOWN:
         shown.append(f"... and {len(rows) - SHOWN} more files")
     shown += [f"skipped {name}: {why}" for name, why in ws.skipped[:SHOWN]]
-    evidence = [Evidence(key="files.count", value=len(ws.files), kind="command", text=f"{len(ws.files)} files")]
-    evidence += [Evidence(key="files.role", value=f"{role}: {n}", kind="command") for role, n in sorted(counts.items())]
-    evidence += [
+    evidence = [
         Evidence(key="files.skipped", value=why, kind="absent", file=name, searched=[name])
         for name, why in ws.skipped[:50]
     ]

@@ -151,7 +151,9 @@ def _weigh_required(score: _Score, facts: Facts, signature: float) -> None:
         for p, j in zip(score.playbook.any_of, any_of, strict=True)
     ]
     held = all(s == "true" for s in states) and (not any_of or any(telling))
-    score.proven = not score.false_required and (decisive or (held and bool(states or any_of)))
+    # one of many signs proves no playbook of the general kind: such signs are in sound runs too
+    enough = bool(states or (any_of and not score.playbook.general))
+    score.proven = not score.false_required and (decisive or (held and enough))
 
 
 def _is_open(playbook: Playbook, any_of: list[Judgement], facts: Facts) -> bool:

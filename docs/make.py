@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 COMMANDS = (
     (), ("ask",), ("triage",), ("playbook",), ("playbook", "list"), ("playbook", "show"),
     ("playbook", "check"), ("playbook", "coverage"), ("index",), ("index", "build"), ("index", "add"),
-    ("index", "remove"), ("index", "search"), ("index", "status"), ("eval",), ("sessions",), ("sessions", "show"),
-    ("config",), ("config", "show"),
+    ("index", "remove"), ("index", "search"), ("index", "status"), ("eval",), ("collect",),
+    ("sessions",), ("sessions", "show"), ("config",), ("config", "show"), ("salvage",), ("salvage", "reset-optimizer"),
 )  # fmt: skip
 
 HEAD = """# The command line
@@ -55,7 +56,39 @@ def _help(command: tuple[str, ...]) -> str:
     return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines()).strip("\n")
 
 
-PAGES = {"report.schema.json": schema, "cli.md": command_line}
+TOOLS_HEAD = """# The diagnostics
+
+Made from the tools' own declarations by `make docs`. Each runs alone as `doctor tool NAME [PATHS]...`, with its
+options and `--json`; in a diagnosis the planner calls them by itself.
+
+Risk: **read** reads files of the run and asks the machine passively, unasked; **probe** attaches to a live process;
+**costly** puts load on the machine or runs code of yours; **write** writes new files. What is above `read` runs only
+after a question, or with `--allow`. A *live* tool can look at this machine; in a diagnosis it does so only where
+the run was made here, lately, or where processes were named with `--pid`.
+
+[counterparts.md](counterparts.md) says which of them answers for the scripts that guides tell you to run.
+"""
+
+
+def tools() -> str:
+    """Every diagnostic: what it does, when to use it, its options, the evidence it gives."""
+    from traindoctor.agent.tool import all_tools
+
+    found = all_tools().values()
+    rows = [f"| [{t.name}](#{t.name}) | {t.risk}{', live' if t.live else ''} | {t.title.rstrip('.')} |" for t in found]
+    return "\n".join([TOOLS_HEAD, "| tool | risk | what it does |", "|---|---|---|", *rows, "", *map(_tool, found)])
+
+
+def _tool(tool: Any) -> str:
+    parts = [f"## {tool.name}", "", tool.description, ""]
+    for name, field in tool.arguments.model_fields.items():
+        default = "" if field.is_required() else f" (default {field.get_default(call_default_factory=True)!r})"
+        parts.append(f"- `--{name.replace('_', '-')}`: {field.description or name}{default}")
+    keys = ", ".join(f"`{key}`" for key in tool.emits)
+    return "\n".join([*parts, *([""] if tool.arguments.model_fields else []), f"Evidence: {keys}.", ""])
+
+
+PAGES = {"report.schema.json": schema, "cli.md": command_line, "tools.md": tools}
 
 if __name__ == "__main__":
     for name, make in PAGES.items():

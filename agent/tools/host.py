@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -22,6 +23,7 @@ MEASURES = {
     "memory_limit_bytes", "memory_peak_share", "cores", "cores_allowed", "load_per_core", "open_files", "clock_free",
     "oom_kill_elsewhere", "cgroup_oom_elsewhere", "hung_task_elsewhere", "reboot_elsewhere",
 }  # fmt: skip
+KILLED = re.compile(r"(?i)killed process (\d+)")
 OF_THE_RUN = {"oom_kill", "cgroup_oom", "hung_task", "reboot"}  # only where they happened while it ran
 OF_KERNEL = OF_THE_RUN | {"mce", "pcie_error", "fs_error"}
 
@@ -84,13 +86,21 @@ def _machine(ws: Workspace) -> tuple[list[Evidence], str]:
     log = kernel_log(ws)
     for line in log.lines if log.done else ():
         for key, value in hl.facts_of(line.text):
-            key = f"{key}_elsewhere" if key in OF_THE_RUN and line.number not in log.during else key
+            others = ws.pids and not shown["group_oom_kills"] and _of_others(ws, key, line.text)
+            if key in OF_THE_RUN and (others or line.number not in log.during):
+                key = f"{key}_elsewhere"
             shown[key] += 1
             if log.done and key.removesuffix("_elsewhere") in OF_KERNEL and shown[key] <= EACH:
                 evidence.append(ws.answered(log.done, f"host.{key}", value, line.text))
     missing = [f"the probe of the host ended early: {_last(done.stderr)}"] if done.code != 0 else []
     missing += [f"the kernel log could not be read: {log.why}"] if log.why else []
     return evidence, "; ".join(missing)
+
+
+def _of_others(ws: Workspace, key: str, text: str) -> bool:
+    """Whether a kill befell another process than those named, whose control group counts its own kills."""
+    killed = KILLED.search(text)
+    return key in ("oom_kill", "cgroup_oom") and not (killed and int(killed[1]) in ws.pids)
 
 
 def _last(text: str) -> str:

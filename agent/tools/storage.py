@@ -104,14 +104,15 @@ def _measured(
         if "folder" in fact:
             yield ws.answered(done, "storage.kind", kind["kind"], line.text)
         amount, spent = fact.get("bytes", fact.get("count")), fact.get("seconds")
-        if fact.get("measure") not in UNITS or not isinstance(amount, int) or not isinstance(spent, int | float):
+        measure = str(fact.get("measure"))
+        if measure not in UNITS or not isinstance(amount, int) or not isinstance(spent, int | float):
             continue
         if amount <= 0 or spent <= 0:
             continue
-        rate, least = amount / spent, float(kind["least"][fact["measure"]])
-        yield ws.answered(done, f"storage.{UNITS[fact['measure']]}", round(rate), line.text)
+        rate, least = amount / spent, float(kind["least"][measure])
+        yield ws.answered(done, f"storage.{UNITS[measure]}", round(rate), line.text)
         if rate < least:
-            what = f"{fact['measure']} {rate / least:.0%} of the least that is ordinary for {kind['kind']} storage"
+            what = f"{measure} {rate / least:.0%} of the least that is ordinary for {kind['kind']} storage"
             yield ws.answered(done, "storage.slow", what, line.text)
 
 

@@ -64,7 +64,7 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
         fixes=[_fix(f, facts) for f in playbook.fixes] if playbook else [],
         next_steps=_next_steps(cause, playbook, diagnosis.hypotheses, by_slug),
     )  # fmt: skip
-    report.restart = _restart(cause, proof)
+    report.restart = _restart(cause, proof, facts)
     report.evidence = _cited(report, evidence)
     return Concluded(report, dropped)
 
@@ -212,14 +212,21 @@ def _next_steps(
     return list(dict.fromkeys(steps))[:10]
 
 
-def _restart(cause: str, proof: list[Evidence]) -> Restart | None:
-    """Whether starting again helps; for a sick node or card, without the hosts the proof names."""
+def _restart(cause: str, proof: list[Evidence], facts: Facts) -> Restart | None:
+    """Whether starting again helps; without the hosts the proof names, and from the newest clean checkpoint."""
     if cause in (HEALTHY, INSUFFICIENT):
         return None
     table = yaml.safe_load((KNOWLEDGE / "restart.yaml").read_text(encoding="utf-8"))
     advice = next((kind for kind, listed in table.items() if cause in listed), "fix_first")
     hosts = {e.host for e in proof if e.host} if advice == "restart_excluding" else set()
-    return Restart.model_validate({"advice": advice, "exclude": sorted(hosts)})
+    restart = Restart.model_validate({"advice": advice, "exclude": sorted(hosts)})
+    saved = next((e for e in facts.get("checkpoint.last_clean") if e.kind != "absent"), None)
+    if saved is not None:
+        restart.from_checkpoint = str(saved.value)
+        first = _first_failure(proof, facts).step
+        if first is not None and saved.step is not None and first > saved.step:
+            restart.lost_steps = first - saved.step
+    return restart
 
 
 def _cited(report: Report, evidence: dict[str, Evidence]) -> list[CitedEvidence]:

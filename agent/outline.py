@@ -29,6 +29,14 @@ _STATUS = {
 }
 
 
+_AGAIN = {
+    "restart": "The same job may be started again: the cause lies outside of it and may be gone.",
+    "restart_excluding": "The same job fails again on the same machine; elsewhere it may be started as it is.",
+    "fix_first": "Repair it first: as it is, the job fails again.",
+    "stop": "Going on as it is costs hours and cannot help.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One entry: a short mark before it, its text, a verbatim quotation, commands, a remark."""
@@ -64,7 +72,7 @@ class Outline:
 def outline(report: Report) -> Outline:
     """The report in the order a person reads it; empty sections are left out."""
     sections = [_summary(report), _evidence(report), _chain(report), _also(report), _differential(report),
-                _fixes(report), _next_steps(report), _checked(report)]  # fmt: skip
+                _fixes(report), _again(report), _next_steps(report), _checked(report)]  # fmt: skip
     root = report.root_cause
     percent = f", {_percent(root.confidence)}" if report.status in ("confirmed", "likely", "hypothesis") else ""
     return Outline(
@@ -213,6 +221,20 @@ def _fixes(report: Report) -> Section:
         text = one_line(fix.title) + (f": {one_line(fix.why)}" if fix.why else "")
         items.append(Item(text, mark=f"{number}.", commands=tuple(commands), remark=one_line(verify)))
     return Section("What to do", items)
+
+
+def _again(report: Report) -> Section:
+    """Whether to start the job again, without what, and from where."""
+    r = report.restart
+    if r is None or not (r.from_checkpoint or r.advice != "fix_first"):
+        return Section("Starting again")
+    said = [_AGAIN[r.advice]]
+    if r.exclude:
+        said.append(f"Leave out {', '.join(r.exclude)}.")
+    if r.from_checkpoint:
+        lost = f", {r.lost_steps} steps before the trouble" if r.lost_steps else ""
+        said.append(f"The newest checkpoint that was read whole and is clean: {r.from_checkpoint}{lost}.")
+    return Section("Starting again", [Item(one_line(" ".join(said)))])
 
 
 def _next_steps(report: Report) -> Section:

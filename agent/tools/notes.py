@@ -21,6 +21,10 @@ _TELLING = re.compile(
     r"|unexpected|nonzero|corrupt\w*|inconsistent|truncated?|dropped|unequal|not (?:equal|found|loaded|used|called)"
     r"|all zeros?|grad(?:ient)? ?(?:norm)? ?0\.0+|only (?:difference|change)|length for \d+|completes|no error)\b"
 )
+_OWN_FILES = re.compile(
+    r"^(?:tokenizer\w*|vocab|special_tokens_map|added_tokens|trainer_state|generation_config|preprocessor_config|\w+\.index"
+    r"|wandb-\w+|meta)\.(?:json|yaml)$|^merges\.txt$|\.jinja$"
+)
 _PART = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}|\d+\.\d+|\d{2,}")
 _COMMON = """the and for with that this from are was not but has have its what why when which does did can how all any
 our out one two than then only same still after before into over run runs training train model step steps loss error
@@ -48,7 +52,7 @@ def telling_lines(ws: Workspace) -> ToolResult:
     counts by the rare words it shares with the question and by words of difference or fault. What is found here
     decides nothing: it is shown beside the proof.
     """
-    small = [f for f in ws.files if 0 < f.size <= SIZE and not f.good and f.role not in ("checkpoint", "trace")][:FILES]
+    small = [f for f in ws.files if 0 < f.size <= SIZE and not f.good and _for_readers(f)][:FILES]
     if not small:
         return not_applicable("no small file beside the logs")
     asked = _words(ws.question)
@@ -65,6 +69,11 @@ def telling_lines(ws: Workspace) -> ToolResult:
         return clean("no line of the small files speaks of the question or of a fault")
     rows = [f"{e.file}:{e.line}: {e.text}" for e in evidence]
     return finding(f"{len(evidence)} telling lines", evidence, "\n".join(rows))
+
+
+def _for_readers(file: RunFile) -> bool:
+    """Whether a file may have been written for people, and not by a library for itself."""
+    return file.role not in ("checkpoint", "trace") and not _OWN_FILES.search(file.path.name)
 
 
 def _words(text: str) -> set[str]:

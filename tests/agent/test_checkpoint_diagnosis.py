@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from traindoctor.agent.events import ReportReady
+from traindoctor.agent.outline import outline
 from traindoctor.agent.report import Report
 from traindoctor.agent.session import diagnose
 from traindoctor.agent.workspace import Workspace
@@ -117,3 +118,26 @@ def test_whole_checkpoints_are_no_cause(kind: str, tmp_path: Path) -> None:
     )
     assert report.root_cause is None or not report.root_cause.id.startswith("ckpt."), report.root_cause
     assert not [e for e in report.evidence if e.key.startswith("checkpoint.") and "no_" in e.key]
+
+
+def test_the_report_says_from_where_to_start_again(tmp_path: Path) -> None:
+    run = copy("hf", tmp_path)
+    overwrite(run, "hf", "mlp.up_proj", float("nan"))
+    report = report_on(run, NAN, "NaN after every resume", tmp_path)
+    assert report.restart is not None and report.restart.from_checkpoint == "checkpoint-2"
+    shown = [item.text for s in outline(report).sections if s.title == "Starting again" for item in s.items]
+    assert len(shown) == 1 and "clean: checkpoint-2" in shown[0]
+
+
+@pytest.mark.parametrize(
+    ("question", "cause"),
+    [("resuming from checkpoint-4 gives nan at once", "ckpt.nan_weights"), ("why did the loss become nan?", "loss.")],
+)
+def test_the_question_tells_the_failed_resume_from_the_run_that_failed(
+    question: str, cause: str, tmp_path: Path
+) -> None:
+    """The log is of the run that saved NaN: asked about the resume, the file is the cause; otherwise it is not."""
+    run = copy("hf", tmp_path)
+    overwrite(run, "hf", "mlp.up_proj", float("nan"))
+    report = report_on(run, "step 5 loss nan\nstep 6 loss nan\nstep 7 loss nan\n", question, tmp_path)
+    assert report.root_cause is not None and (report.root_cause.id or "").startswith(cause), report.root_cause

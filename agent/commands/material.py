@@ -23,6 +23,7 @@ def workspace(
     pids: list[int] | None = None,
     live: bool | None = None,
     shell: Shell | None = None,
+    may_be_empty: bool = False,
 ) -> Workspace:
     """A workspace over the named paths (this folder where none is named).
 
@@ -30,6 +31,7 @@ def workspace(
         live: this machine itself is asked about, so that no file is needed; False: never; None: where the run was
             made here.
         shell: runs commands in place of the usual one.
+        may_be_empty: no file is needed either, though nothing is asked of this machine.
 
     Raises:
         UsageError: a path does not exist, or standard input cannot be read (twice).
@@ -48,7 +50,7 @@ def workspace(
         live=True if live or pids else live,
         shell=shell,
         pids=tuple(pids or ()),
-        may_be_empty=bool(live or pids),
+        may_be_empty=bool(live or pids or may_be_empty),
     )
 
 

@@ -64,7 +64,11 @@ def _body(tool: Tool) -> Any:
 
         settle()
         paths, as_json, pids = given.pop("paths"), given.pop("as_json"), given.pop("pid", None)
-        ws = workspace(paths, given.pop("good", None), live=tool.live, pids=pids)
+        good = given.pop("good", None)
+        # what is named in full needs no file beside it: `estimate-memory --config NAME`
+        fields = tool.arguments.model_fields
+        asked = any(value != fields[name].default for name, value in given.items())
+        ws = workspace(paths, good, live=tool.live, pids=pids, may_be_empty=asked and not paths)
         _run(tool, ws, as_json, {k: v for k, v in given.items() if v is not None})
 
     keyword = inspect.Parameter.KEYWORD_ONLY

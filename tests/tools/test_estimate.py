@@ -247,3 +247,9 @@ def test_any_mapping_is_a_model_or_none(data: dict[str, Any]) -> None:
     if model is not None:
         for change in ({}, {"checkpointing": "full"}, {"lora_rank": 8, "bits": 4}, {"attention": "eager"}):
             assert memory_model.of(model, replace(Plan(), **change)).peak.total >= 0
+
+
+def test_a_model_named_in_full_needs_no_folder(doctor: Any, tmp_path: Path) -> None:
+    done = doctor("tool", "estimate-memory", "--config", "meta-llama/Llama-3.1-8B", "--gpu", "80", cwd=tmp_path)
+    assert done.returncode == 0 and "8.03 B parameters" in done.stdout
+    assert doctor("tool", "estimate-memory", cwd=tmp_path).returncode == 3

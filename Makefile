@@ -9,7 +9,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq --progre
 QUESTION := Our run on eight H100s died at night. Seven ranks report NCCL timeouts, so is it the network?
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check lint types imports bench docs wheel clean
+.PHONY: help demo test unit soak check lint types imports bench docs wheel clean
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made
@@ -22,6 +22,9 @@ demo: $(VENV)/.installed  ## Set up, build the index and diagnose the bundled in
 
 test: $(VENV)/.test  ## Run the tests
 	@$(BIN)/python -m pytest -n 2 </dev/null
+
+unit: $(VENV)/.test  ## Run the tests that start no program
+	@$(BIN)/python -m pytest -n 2 -m "not real and not soak" </dev/null
 
 soak: $(VENV)/.test  ## Run the tests that take minutes: long fuzzing
 	@$(BIN)/python -m pytest -m soak --timeout 3600 -s </dev/null

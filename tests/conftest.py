@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +20,17 @@ if os.environ.get("CI"):
     settings.load_profile("gate")
 
 ROOT = Path(__file__).resolve().parent.parent
+_REAL = re.compile(r"^(?:import subprocess|from tests\.(?:checkpoints|jobs|live|tools\.(?:training_runs|machine)))", re.MULTILINE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `real` what starts programs or works on what they made; `make unit` leaves these out."""
+    known: dict[Path, bool] = {}
+    for item in items:
+        if item.path not in known:
+            known[item.path] = bool(_REAL.search(item.path.read_text(encoding="utf-8")))
+        if known[item.path] or "process" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.real)
 
 
 @pytest.fixture(scope="session", autouse=True)

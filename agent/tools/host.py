@@ -61,8 +61,11 @@ def host_health(ws: Workspace) -> ToolResult:
         here, why = _machine(ws)
         evidence += here
     evidence = list({(e.key, str(e.value), e.file, e.line): e for e in evidence}.values())
+    if not evidence and why:
+        return failed(why)
     if not evidence:
-        return failed(why) if why else not_applicable("no host capture or scheduler line among the run's files")
+        nothing = not_applicable("no host capture or scheduler line among the run's files")
+        return clean("host captures and scheduler lines hold no fault") if hits else nothing
     faults = [e for e in evidence if e.key.split(".")[1] not in MEASURES and e.value != "COMPLETED"]
     text = "\n".join(f"{f'{e.file}:{e.line}' if e.file else 'this machine'} {e.key} = {e.value}" for e in evidence)
     note = f" ({why})" if why else ""

@@ -62,7 +62,7 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
         differential=differential,
         chain=_chain(proof, facts),
         fixes=[_fix(f, facts) for f in playbook.fixes] if playbook else [],
-        next_steps=_next_steps(cause, playbook, diagnosis.hypotheses, by_slug),
+        next_steps=_next_steps(cause, playbook, diagnosis.hypotheses, by_slug, facts),
     )  # fmt: skip
     report.restart = _restart(cause, proof, facts)
     report.evidence = _cited(report, evidence)
@@ -201,10 +201,12 @@ def _change(name: str, change: SettingChange | bool | int | float | str, facts: 
 
 
 def _next_steps(
-    cause: str, playbook: Playbook | None, ranked: list[Hypothesis], by_slug: dict[str, Playbook]
+    cause: str, playbook: Playbook | None, ranked: list[Hypothesis], by_slug: dict[str, Playbook], facts: Facts
 ) -> list[str]:
     steps = list(playbook.next_steps) if playbook else []
     if cause == INSUFFICIENT:
+        odd = [e for e in facts.get("stack.rank_odd_one_out") if e.kind != "absent"][:2]
+        steps[:0] = [f"See what rank {e.value} does while the others wait for it: {e.text.strip()}" for e in odd]
         for h in ranked[:3]:
             steps += by_slug[h.playbook].next_steps[:2]
             if h.missing:

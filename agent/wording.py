@@ -8,6 +8,13 @@ from collections.abc import Iterable
 from .report import Sentence
 from .types import Evidence
 
+# What says more as a sentence of its own than as place and quotation.
+IN_WORDS = {
+    "stack.group": "{value}.",
+    "stack.rank_odd_one_out": "Rank {value} stands elsewhere than the others: {quote}.",
+    "flight.rank_behind": "Rank {value} is behind the others: {quote}.",
+    "skew.slow_rank": "Rank {value} is the slow one: {quote}.",
+}
 QUOTE = 180  # characters of a line that a sentence quotes
 
 
@@ -34,6 +41,8 @@ def sentence(e: Evidence) -> Sentence:
         return Sentence(text=f"{e.key} is not set anywhere{f' in {looked}' if looked else ''}.", cites=[e.id])
     shown = quote(e.text) if e.text.strip() else ""
     value = e.value
+    if e.key in IN_WORDS and (shown or "{quote}" not in IN_WORDS[e.key]):
+        return Sentence(text=IN_WORDS[e.key].format(value=value, quote=shown), cites=[e.id])
     tells = (
         isinstance(value, int | float) and not isinstance(value, bool) and not e.key.startswith(("error.", "settings."))
     )

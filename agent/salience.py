@@ -108,5 +108,6 @@ def _distinct(evidence: Iterable[Evidence], limit: int) -> list[Evidence]:
     for e in evidence:
         if e.kind == "asked":
             continue
-        out.setdefault((e.file, e.line) if e.line else e.id, e)
+        # two tools may say the same of one file
+        out.setdefault((e.file, e.line) if e.line else (e.key, str(e.value), e.file, e.member, e.text), e)
     return list(out.values())[:limit]

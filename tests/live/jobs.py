@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 
@@ -76,3 +78,15 @@ def _port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def skip_where_attaching_is_forbidden() -> None:
+    """Some containers forbid to attach even to processes of one's own."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        time.sleep(0.5)
+        dumped = subprocess.run(
+            [str(BIN / "py-spy"), "dump", "--pid", str(child.pid)], capture_output=True, text=True, check=False
+        )
+        child.kill()
+    if dumped.returncode and "ermission" in dumped.stderr:
+        pytest.skip("attaching to processes is forbidden here")

@@ -12,7 +12,7 @@ from traindoctor.agent.tools.profiles import sample_stacks
 from traindoctor.agent.types import Risk
 from traindoctor.agent.workspace import Workspace
 
-from tests.live.jobs import BIN, started, torchrun, wait_for
+from tests.live.jobs import BIN, skip_where_attaching_is_forbidden, started, torchrun, wait_for
 from tests.tools.test_profiles import traced
 
 
@@ -38,6 +38,7 @@ def test_values_read_in_the_hot_loop(tmp_path: Path) -> None:
 
 
 def test_a_hanging_loader_of_a_live_job(tmp_path: Path) -> None:
+    skip_where_attaching_is_forbidden()
     with torchrun("forked_lock", tmp_path) as job:
         ws = Workspace([tmp_path], pids=(job.pid,))
         made = report(ws, "the job hangs, what is it waiting for?", tmp_path, Risk.PROBE)
@@ -47,6 +48,7 @@ def test_a_hanging_loader_of_a_live_job(tmp_path: Path) -> None:
 
 
 def test_samples_of_a_loop_that_waits_for_data(tmp_path: Path) -> None:
+    skip_where_attaching_is_forbidden()
     code = (
         "import time, torch\nfrom torch.utils.data import DataLoader, Dataset\n"
         "class Slow(Dataset):\n    def __len__(self):\n        return 100000\n"
@@ -97,6 +99,7 @@ def test_traces_of_ranks_name_the_straggler(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_stands_in_its_own_code_is_told_though_no_cause_is(tmp_path: Path) -> None:
+    skip_where_attaching_is_forbidden()
     with torchrun("user_code", tmp_path, ranks=3) as job:
         made = report(Workspace([tmp_path], pids=(job.pid,)), "it hangs, why?", tmp_path, Risk.PROBE)
     said = " ".join(s.text for s in made.summary)

@@ -60,6 +60,7 @@ def _command(tool: Tool) -> Any:
 def _body(tool: Tool) -> Any:
     def run(**given: Any) -> None:
         from ..config import settle
+        from ..types import Risk
         from .material import workspace
 
         settle()
@@ -68,7 +69,9 @@ def _body(tool: Tool) -> Any:
         # what is named in full needs no file beside it: `estimate-memory --config NAME`
         fields = tool.arguments.model_fields
         asked = any(value != fields[name].default for name, value in given.items())
-        ws = workspace(paths, good, live=tool.live, pids=pids, may_be_empty=asked and not paths)
+        # a folder that is named may be another machine's: it is then looked at as in a diagnosis
+        here = tool.live and (asked or not paths or tool.risk is not Risk.READ)
+        ws = workspace(paths, good, live=here or None, pids=pids, may_be_empty=asked and not paths)
         _run(tool, ws, as_json, {k: v for k, v in given.items() if v is not None})
 
     keyword = inspect.Parameter.KEYWORD_ONLY

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from traindoctor.agent.workspace import Workspace
@@ -32,3 +33,10 @@ def test_an_old_run_of_this_machine(tmp_path: Path) -> None:
     week = time.time() - 7 * 86400
     os.utime(log, (week, week))
     assert not Workspace([tmp_path]).live
+
+
+def test_a_folder_that_is_named_may_be_another_machines(doctor: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("gpu-node171:4711:4711 [0] NCCL INFO Bootstrap : Using eth0\nstep 1 loss 2.0\n")
+    named = doctor("tool", "host-health", tmp_path)
+    assert named.returncode == 0 and "this machine" not in named.stdout, named.stdout
+    assert "this machine" in doctor("tool", "host-health", cwd=tmp_path).stdout

@@ -42,7 +42,7 @@ def dumps(lines: list[Line]) -> Iterator[Dump]:
 
 
 def _numbers(lines: list[Line], number: int, start: int) -> list[float]:
-    """Numbers up to the bracket that closes the one at `start`."""
+    """Numbers up to the bracket that closes the one at `start`; none where the middle was left out in printing."""
     depth = 0
     found: list[float] = []
     for line in lines[number : number + SPAN]:
@@ -50,7 +50,11 @@ def _numbers(lines: list[Line], number: int, start: int) -> list[float]:
         for end in range(start, len(text)):
             depth += {"[": 1, "]": -1}.get(text[end], 0)
             if depth == 0:
+                if "..." in text[start:end]:
+                    return []
                 return found + [float(n) for n in _NUMBER.findall(text[start:end])]
+        if "..." in text[start:]:
+            return []
         found += [float(n) for n in _NUMBER.findall(text[start:])]
         start = 0
     return found

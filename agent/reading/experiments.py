@@ -144,7 +144,7 @@ def _loss(short: Workspace) -> tuple[list[float], str]:
 def _trial(done: Completed, series: tuple[list[float], str], log: str) -> Trial:
     losses, line = series
     trouble = ""
-    if len(losses) < ENOUGH:
+    if len(losses) < ENOUGH or done.code:
         said = next((x for x in reversed(done.stderr.splitlines()) if x.strip()), "")
         ended = "ran out of time" if done.code is None else f"ended with code {done.code}"
         trouble = (

@@ -129,7 +129,7 @@ def _numbers(data: dict[str, Any]) -> dict[str, int]:
     for name, keys in tables()["fields"].items():
         for key in keys:
             value = data.get(key)
-            if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MOST:
+            if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= MOST:
                 found[name] = int(value)
                 break
     if data.get("multi_query") is True and not data.get("new_decoder_architecture"):
@@ -221,7 +221,7 @@ def _of_settings(ws: Workspace) -> Described | None:
     n: dict[str, int] = {}
     for name, canonical in SETTINGS.items():
         value = settings.value(canonical)
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MOST:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= MOST:
             n[name] = int(value)
     if not {"layers", "hidden"} <= n.keys():
         return None

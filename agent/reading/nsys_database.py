@@ -68,7 +68,7 @@ def _take(trace: Trace, table: str, rows: Iterator[tuple], names: dict[int, str]
     for start, end, name, size, kind, more in rows:
         if not (isinstance(start, int) and isinstance(end, int) and end >= start):
             continue
-        told = names.get(name, str(name)) if isinstance(name, int) else str(name)
+        told = str(names.get(name, name) if isinstance(name, int) else name)
         part = _part(table, told)
         if part is None:
             continue

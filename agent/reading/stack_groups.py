@@ -226,7 +226,7 @@ def _names(places: Iterable[Place]) -> tuple[str, ...]:
     members = {p.member for p in places}
     return tuple(
         str(rank if rank is not None else source)
-        for rank, source in sorted(members, key=lambda m: (str(type(m[1])), m))
+        for rank, source in sorted(members, key=lambda m: (m[0] is None, m[0] or 0, str(m[1])))
     )
 
 

@@ -11,6 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,7 @@ class Tokenizer:
 
 def tokenizers(ws: Workspace) -> list[Tokenizer]:
     """Every tokenizer of the runs, in the order of the files; read once."""
-    return ws.memo("tokenizers", lambda: [_read(ws, *found) for found in _folders(ws)][:_TOKENIZERS])
+    return ws.memo("tokenizers", lambda: [_read(ws, *found) for found in islice(_folders(ws), _TOKENIZERS)])
 
 
 def _folders(ws: Workspace) -> Iterator[tuple[str, str, dict[str, RunFile]]]:

@@ -100,7 +100,7 @@ class _Reader:
         if kind is None:
             return
         self.trace.events += 1
-        thread = self.threads.setdefault((event.get("pid"), event.get("tid")), len(self.threads))
+        thread = self.threads.setdefault((str(event.get("pid")), str(event.get("tid"))), len(self.threads))
         number = self._number(name)
         self._keep(kind, float(start), float(length), thread, number)  # pyright: ignore[reportArgumentType]
         if kind in ("memcpy", "item", "collective", "data", "optimizer", "compile") and category in OPS | RUNTIME:
@@ -131,7 +131,9 @@ class _Reader:
 
 
 def _numbers(start: object, length: object) -> bool:
-    return isinstance(start, int | float) and isinstance(length, int | float) and 0 <= length < 1e15
+    if not isinstance(start, int | float) or not isinstance(length, int | float):
+        return False
+    return abs(start) < 1e18 and 0 <= length < 1e15
 
 
 def _kind(category: str, name: str) -> str | None:

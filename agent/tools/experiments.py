@@ -87,7 +87,7 @@ def zero_input_baseline(ws: Workspace, seconds: Seconds = 0) -> ToolResult:
     if not math.isfinite(zero.last) or not math.isfinite(real.last):
         return failed(f"a loss is not finite: {zero.last:g} with zeroed input, {real.last:g} with the real one")
     ratio = zero.last / real.last if real.last else math.inf
-    same = real.last >= (1 - SAME) * zero.last
+    same = abs(real.last - zero.last) <= SAME * max(abs(real.last), abs(zero.last))
     evidence = [
         _cite(ws, zero, "experiment.zero_input_loss", zero.last),
         _cite(ws, real, "experiment.real_input_loss", real.last),

@@ -59,7 +59,7 @@ def memory_snapshot(ws: Workspace) -> ToolResult:
         return failed(f"could not read {unread[0]}") if unread else not_applicable("no memory snapshot or statistics")
     told = _summary(evidence, len(files), len(printed))
     worth = any(e.key in ("memory.oom", "memory.growth_by_frame", "memory.fragmented") for e in evidence)
-    if worth or unread or not files:
+    if worth or unread or not files or len(files) > FILES:
         return finding(told, evidence, "\n".join(rows))
     return clean(told, evidence, "\n".join(rows))
 

@@ -55,7 +55,8 @@ def training_profile(
     """
     traces = [f for f in ws.files if _is_trace(ws, f) and not f.good and (not file or f.name == file)]
     large = [f for f in traces if f.size > UNASKED and not file]
-    traces = sorted((f for f in traces if f not in large), key=lambda f: -f.size)[:TRACES]
+    traces = sorted((f for f in traces if f not in large), key=lambda f: -f.size)
+    traces, unread = traces[:TRACES], traces[TRACES:]
     read = _telling([(f, t, s) for f in traces if (t := _trace(ws, f)) and (s := shares(t))])
     tables = [] if file else [*_tables(ws), *_collapsed(ws)]
     if not read and not tables:
@@ -70,7 +71,7 @@ def training_profile(
     evidence += _slow_rank(ws, read)
     text = "\n".join(_table(f, t, s) for f, t, s in read)
     slow = [e for e in evidence if _is_slow(e)]
-    partly = [f.name for f, t, _ in read if not t.complete] + [f.name for f in large]
+    partly = [f.name for f, t, _ in read if not t.complete] + [f.name for f in (*large, *unread)]
     note = f"; not read to the end: {', '.join(partly[:4])}" if partly else ""
     if not slow and not partly:
         return clean(_summary(read, evidence), evidence, text)

@@ -74,8 +74,8 @@ _CALLS = re.compile(
 
 
 def known(name: str) -> bool:
-    """Whether a global is known to make data only."""
-    return _DATA.fullmatch(name) is not None
+    """Whether a global is known to make data only; a dotted path through a package to a module of danger is not."""
+    return _DATA.fullmatch(name) is not None and not _ROOTS.intersection(name.split(".")[1:])
 
 
 def dangerous(name: str) -> bool:

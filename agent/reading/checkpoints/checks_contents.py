@@ -63,7 +63,7 @@ class Contents:
 
 def contents_of(ws: Workspace, checkpoint: Checkpoint) -> Contents:
     """By file names and by the structure of each file; step counters are read, no other tensor."""
-    return ws.memo(("checkpoint contents", checkpoint.name), lambda: _read(ws, checkpoint))
+    return ws.memo(("checkpoint contents", checkpoint.run, checkpoint.name), lambda: _read(ws, checkpoint))
 
 
 def _read(ws: Workspace, checkpoint: Checkpoint) -> Contents:

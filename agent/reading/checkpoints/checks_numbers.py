@@ -59,7 +59,7 @@ def number_flaws(ws: Workspace, checkpoint: Checkpoint) -> Numbered:
     Raises:
         TimeoutError: the time of the call is over.
     """
-    return ws.memo(("checkpoint numbers", checkpoint.name), lambda: _read(ws, checkpoint))
+    return ws.memo(("checkpoint numbers", checkpoint.run, checkpoint.name), lambda: _read(ws, checkpoint))
 
 
 def _read(ws: Workspace, checkpoint: Checkpoint) -> Numbered:

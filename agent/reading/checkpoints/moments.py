@@ -98,7 +98,7 @@ class Optimizer:
 
 def optimizer_of(ws: Workspace, checkpoint: Checkpoint, weights: Weights) -> Optimizer:
     """The optimizer state of a checkpoint, matched with the names of its weights where they allow it."""
-    return ws.memo(("optimizer", checkpoint.name), lambda: _read(ws, checkpoint, weights))
+    return ws.memo(("optimizer", checkpoint.run, checkpoint.name), lambda: _read(ws, checkpoint, weights))
 
 
 def _read(ws: Workspace, checkpoint: Checkpoint, weights: Weights) -> Optimizer:

@@ -95,7 +95,7 @@ def whole(name: str) -> str:
 
 def weights_of(ws: Workspace, checkpoint: Checkpoint) -> Weights:
     """The weights of a checkpoint, by header alone; made once."""
-    return ws.memo(("weights", checkpoint.name), lambda: _read(ws, checkpoint))
+    return ws.memo(("weights", checkpoint.run, checkpoint.name), lambda: _read(ws, checkpoint))
 
 
 def states_of(ws: Workspace, checkpoint: Checkpoint, *parts: str) -> list[State]:

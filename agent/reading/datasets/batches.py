@@ -204,6 +204,6 @@ def _printed(ws: Workspace, file: RunFile) -> Iterator[Batch]:
             beside = {p: v for p, (v, _) in group.items() if len(v) == len(ids)}
             rows.append(_sequence(file, len(rows), ids, beside, line))
             group = {}
-        if dump and part:
+        if dump and part and dump.numbers and all(abs(n) < 1e15 for n in dump.numbers):
             group.setdefault(part, ([int(n) for n in dump.numbers], dump.line))
     yield Batch(file, rows[:ROWS])

@@ -1,0 +1,12 @@
+CUDA_VISIBLE_DEVICES=0,1,2,3 NPROC_PER_NODE=4 swift rlhf \
+  --rlhf_type grpo \
+  --model /models/Qwen2.5-7B-Instruct \
+  --external_plugins plugin/tool_scheduler.py \
+  --multi_turn_scheduler tool_scheduler \
+  --max_turns 6 \
+  --reward_funcs tool_success \
+  --use_vllm true \
+  --vllm_mode colocate \
+  --vllm_use_async_engine true \
+  --vllm_gpu_memory_utilization 0.4 \
+  --num_generations 8 --max_completion_length 2048 --learning_rate 1e-6 --beta 0 --logging_steps 1

@@ -1,0 +1,4 @@
+from fastapi import FastAPI
+import torch
+from ray import serve
+import tensorflow

@@ -1,0 +1,19 @@
+torchrun --nproc_per_node=4 --master_port=29512 train.py \
+    --model_name_or_path /data/llama-7b-hf \
+    --data_path ./alpaca_data.json \
+    --bf16 True \
+    --output_dir /data/alpaca-7b \
+    --num_train_epochs 3 \
+    --per_device_train_batch_size 4 \
+    --gradient_accumulation_steps 8 \
+    --evaluation_strategy "no" \
+    --save_strategy "steps" \
+    --save_steps 2000 \
+    --save_total_limit 1 \
+    --learning_rate 2e-5 \
+    --warmup_ratio 0.03 \
+    --lr_scheduler_type "cosine" \
+    --logging_steps 1 \
+    --fsdp "full_shard auto_wrap" \
+    --fsdp_transformer_layer_cls_to_wrap 'LLaMADecoderLayer' \
+    --tf32 True

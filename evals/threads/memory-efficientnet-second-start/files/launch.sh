@@ -1,0 +1,1 @@
+./distributed_train.sh 4 /data/imagenet --model efficientnet_b3 -b 96 --sched step --epochs 450 --decay-epochs 2.4 --decay-rate .969 --opt rmsproptf --opt-eps .001 -j 8 --warmup-epochs 5 --weight-decay 1e-5 --drop 0.3 --model-ema --amp --lr .048 --resume /data/out/checkpoint-88.pth.tar

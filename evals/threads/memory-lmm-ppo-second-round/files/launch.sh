@@ -1,0 +1,14 @@
+ray job submit --address="http://127.0.0.1:8265" \
+  -- python3 -m openrlhf.cli.train_ppo_ray \
+  --ref_num_nodes 1 --ref_num_gpus_per_node 4 \
+  --actor_num_nodes 1 --actor_num_gpus_per_node 4 \
+  --vllm_num_engines 4 --vllm_tensor_parallel_size 1 \
+  --colocate_all_models \
+  --vllm_enable_sleep \
+  --vllm_gpu_memory_utilization 0.7 \
+  --pretrain /data/Qwen2.5-VL-3B-Instruct \
+  --micro_train_batch_size 1 --train_batch_size 128 \
+  --micro_rollout_batch_size 2 --rollout_batch_size 128 \
+  --zero_stage 3 --bf16 --gradient_checkpointing --flash_attn \
+  --prompt_max_len 4096 --generate_max_len 4096 \
+  --advantage_estimator rloo --actor_learning_rate 1e-6

@@ -1,0 +1,15 @@
+CUDA_VISIBLE_DEVICES=0,1,2,3 NPROC_PER_NODE=4 swift rlhf \
+    --rlhf_type grpo \
+    --model Qwen/Qwen2.5-VL-7B-Instruct \
+    --external_plugins examples/train/grpo/plugin/plugin.py \
+    --reward_funcs external_r1v_acc format \
+    --train_type lora --lora_rank 16 \
+    --torch_dtype bfloat16 \
+    --dataset okwinds/clevr_cogen_a_train#500 \
+    --max_completion_length 1024 \
+    --num_train_epochs 1 \
+    --per_device_train_batch_size 4 \
+    --gradient_accumulation_steps 1 \
+    --learning_rate 1e-6 \
+    --num_generations 4 --temperature 1.0 --beta 0.04 \
+    --logging_steps 1

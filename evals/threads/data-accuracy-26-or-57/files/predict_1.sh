@@ -1,0 +1,1 @@
+python src/train_bash.py --stage sft --do_predict --model_name_or_path /models/qwen_cls_merged --dataset cls_zh_test --template default --predict_with_generate --per_device_eval_batch_size 8 --output_dir pred1 --fp16

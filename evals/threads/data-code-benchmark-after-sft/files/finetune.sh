@@ -1,0 +1,1 @@
+deepspeed finetune_deepseekcoder.py --model_name_or_path deepseek-ai/deepseek-coder-6.7b-instruct --data_path slice.jsonl --num_train_epochs 3 --model_max_length 1024 --per_device_train_batch_size 16 --gradient_accumulation_steps 4 --learning_rate 2e-5 --warmup_steps 10 --lr_scheduler_type cosine --bf16 True

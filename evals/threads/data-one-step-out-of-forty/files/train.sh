@@ -1,0 +1,1 @@
+torchrun --nproc_per_node=1 train.py --model_name_or_path codellama/CodeLlama-7b-hf --data_path slice.jsonl --bf16 True --num_train_epochs 1 --per_device_train_batch_size 1 --gradient_accumulation_steps 1 --learning_rate 2e-5 --warmup_steps 4 --lr_scheduler_type constant_with_warmup --logging_steps 1 --dataloader_shuffle False

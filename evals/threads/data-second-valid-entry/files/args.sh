@@ -1,0 +1,1 @@
+--num-workers 2 --valid-weighted-split-paths-file valid-splits.txt --eval-interval 1000 --eval-iters 1 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 12 --micro-batch-size 2 --global-batch-size 2048 --bf16

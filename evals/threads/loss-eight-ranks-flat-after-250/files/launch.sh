@@ -1,0 +1,11 @@
+torchrun --nproc_per_node 8 run_clm.py \
+  --model_name_or_path facebook/opt-350m \
+  --train_file data/train.json \
+  --per_device_train_batch_size 4 \
+  --learning_rate 5e-5 \
+  --lr_scheduler_type linear \
+  --warmup_steps 0 \
+  --num_train_epochs 1 \
+  --logging_steps 20 \
+  --bf16 \
+  --output_dir out/opt

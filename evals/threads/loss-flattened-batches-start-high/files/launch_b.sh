@@ -1,0 +1,1 @@
+accelerate launch sft.py --model_name_or_path=meta-llama/Llama-3.1-8B --attn_implementation=flash_attention_2 --torch_dtype=bfloat16 --padding_free --use_peft --lora_r 16 --per_device_train_batch_size 8 --learning_rate 2e-5 --logging_steps 1

@@ -1,0 +1,1 @@
+torchrun --nproc_per_node 3 finetune.py --model_name_or_path Qwen/Qwen-7B-Chat --data_path data/train.json --eval_data_path data/dev.json --bf16 True --num_train_epochs 150 --per_device_train_batch_size 4 --gradient_accumulation_steps 4 --learning_rate 3e-3 --use_lora --lora_r 1 --lora_alpha 16

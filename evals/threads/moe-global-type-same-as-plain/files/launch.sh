@@ -1,0 +1,15 @@
+megatron sft \
+    --model /models/Qwen3-VL-30B-A3B-Instruct \
+    --load_safetensors true --save_safetensors true \
+    --dataset /data/sft.jsonl \
+    --sequence_parallel true \
+    --tensor_model_parallel_size 1 \
+    --expert_model_parallel_size 8 \
+    --moe_permute_fusion true --moe_grouped_gemm true \
+    --moe_aux_loss_coeff 1e-3 \
+    --moe_router_load_balancing_type global_aux_loss \
+    --micro_batch_size 1 \
+    --global_batch_size 8 \
+    --recompute_granularity full --recompute_method uniform --recompute_num_layers 1 \
+    --finetune true --cross_entropy_loss_fusion true \
+    --lr 1e-7 --min_lr 1e-8 --max_epochs 3

@@ -174,7 +174,7 @@ def _settings(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) 
         value = str(value)
     place = Place(form, leaf.style, leaf.key, leaf.line, leaf.column, leaf.width)
     found = known.resolve(scope, leaf.key)
-    if found and (made := _canonical(found, value)) is not None:
+    if found and (made := canonical_value(found, value)) is not None:
         name, converted = made
         base = Setting(name, converted, leaf.key, scope, file, line, place, leaf.used, found[1], leaf.group, leaf.note)
         yield base
@@ -189,7 +189,7 @@ def _settings(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) 
         )
 
 
-def _canonical(found: tuple[Spelling, bool], value: Any) -> tuple[str, Any] | None:
+def canonical_value(found: tuple[Spelling, bool], value: Any) -> tuple[str, Any] | None:
     """Name and converted value; None where a key that is only accepted anywhere carries something else."""
     spelling, own = found
     kind = settings_map().canonical[spelling.name].type

@@ -47,18 +47,33 @@ def sheet_of(file: RunFile, lines: list[Line]) -> tuple[str, Sheet] | None:
     if suffix not in _BY_SUFFIX and suffix != ".ipynb" and not name.rsplit("/", 1)[-1].startswith("dockerfile"):
         readable = suffix in _TEXT or file.role in ("log", "config", "environment")
         return ("text", _text(lines, file)) if readable else None
-    text = plain("\n".join(line.text for line in lines))
+    text = plain("\n".join(line.text for line in lines).removeprefix("\ufeff"))
     if suffix == ".ipynb":
         return "python", read_python(_notebook(text))
+    return read_text(file.path.name, text)
+
+
+def read_text(name: str, text: str) -> tuple[str, Sheet] | None:
+    """Format and leaves of a text by the file's name alone (or, without a suffix, by how a script begins).
+
+    `text` must be `plain`. None where the name tells no format.
+    """
+    suffix = _suffix_of(name)
     if reader := _BY_SUFFIX.get(suffix):
         return reader.__name__.removeprefix("read_"), reader(text)
-    if name.rsplit("/", 1)[-1].startswith("dockerfile"):
+    if name.lower().rsplit("/", 1)[-1].startswith("dockerfile"):
         return "shell", read_shell(re.sub(r"(?m)^(?:ENV|ARG|RUN|CMD|ENTRYPOINT) ", lambda m: " " * len(m[0]), text))
+    if suffix in ("", ".txt") and (text.startswith("#!") or "\n#SBATCH" in text[:4000]):
+        return "shell", read_shell(text)
     return None
 
 
 def _suffix(file: RunFile) -> str:
-    parts = file.path.name.lower().split(".")
+    return _suffix_of(file.path.name)
+
+
+def _suffix_of(name: str) -> str:
+    parts = name.lower().rsplit("/", 1)[-1].split(".")
     if parts[-1] in ("gz", "zst") and len(parts) > 2:
         parts.pop()
     return "." + parts[-1] if len(parts) > 1 else ""

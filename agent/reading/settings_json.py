@@ -20,10 +20,10 @@ _TOKEN = re.compile(
 class _Frame:
     """An open object or array."""
 
-    __slots__ = ("index", "items", "key", "line", "named", "object", "path", "seen")
+    __slots__ = ("index", "items", "key", "line", "named", "object", "path", "seen", "start")
 
-    def __init__(self, is_object: bool, path: tuple[str, ...], line: int) -> None:
-        self.object, self.path, self.line = is_object, path, line
+    def __init__(self, is_object: bool, path: tuple[str, ...], line: int, start: int) -> None:
+        self.object, self.path, self.line, self.start = is_object, path, line, start
         self.key: str | None = None
         self.named = 0  # line of the current key
         self.index = 0
@@ -55,12 +55,12 @@ def _scan(text: str, sheet: Sheet, style: str, shift: int) -> None:
                 if too_deep:
                     sheet.problems.append(f"line {line}: nested deeper than {DEPTH}, not read on")
                     return
-                stack.append(_Frame(m[0] == "{", _path(stack), line))
+                stack.append(_Frame(m[0] == "{", _path(stack), line, m.start()))
             elif m[0] in "}]":
                 if not stack:
                     sheet.problems.append(f"line {line}: a closing bracket too many")
                     return
-                _close(stack, sheet, style)
+                _close(stack, sheet, style, lines, m.end(), shift)
             elif m[0] == "," and stack and stack[-1].object:
                 stack[-1].key = None
             continue
@@ -79,11 +79,12 @@ def _path(stack: list[_Frame]) -> tuple[str, ...]:
     return (*top.path, str(top.index - 1))
 
 
-def _close(stack: list[_Frame], sheet: Sheet, style: str) -> None:
+def _close(stack: list[_Frame], sheet: Sheet, style: str, lines: Lines, end: int, shift: int) -> None:
     frame = stack.pop()
     if not frame.object and frame.items and len(frame.items) == frame.index and frame.path:
         line = (stack[-1].named if stack and stack[-1].object else 0) or frame.line
-        sheet.add(Leaf(".".join(frame.path), frame.items[:LIST_CAP], line, style))
+        column, width = lines.place(frame.start, end, line - shift)
+        sheet.add(Leaf(".".join(frame.path), frame.items[:LIST_CAP], line, style, column=column, width=width))
 
 
 def _value(m: re.Match[str], kind: str, line: int, lines: Lines, stack: list[_Frame], sheet: Sheet, style: str) -> None:

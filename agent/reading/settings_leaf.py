@@ -71,3 +71,12 @@ class Lines:
 
     def column(self, position: int) -> int:
         return position - self._starts[self.at(position) - 1]
+
+    def start(self, line: int) -> int:
+        """Position of the first character of a line."""
+        return self._starts[line - 1]
+
+    def place(self, start: int, end: int, line: int) -> tuple[int, int]:
+        """Column and width of a stretch, or (0, 0) when it does not stand within the line."""
+        inside = self.at(start) == line == self.at(end)
+        return (self.column(start), end - start) if inside and end > start else (0, 0)

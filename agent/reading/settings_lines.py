@@ -9,9 +9,15 @@ from .settings_leaf import Leaf, Sheet
 from .settings_values import LIST_CAP, VALUE_CAP, parse
 
 _SECTION = re.compile(r"^\s*\[\[?\s*([^\[\]\n]{1,200}?)\s*\]\]?\s*(?:[#;].*)?$")
-_TOML = re.compile(r"^\s*([\w.\-\"']{1,120}?)\s*=\s*(\S.*)$")
+_TOML = re.compile(r"^\s*([\w.\-\"']{1,120}?)\s*=\s*(\S.*?)\r?$")
+# The parts of a value of one line, and the key of a member of an inline table.
+_PART = re.compile(
+    r"""(?P<open>[\[{])|(?P<close>[\]}])|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|(?P<stop>[,#\s])|[^\[\]{}"'#,\s]+|."""
+)
+_MEMBER = re.compile(r"[\s,]*([\w.\-]+|\"[^\"\n]*\"|'[^'\n]*')\s*=\s*(?=\S)")
 _INI = re.compile(r"^([A-Za-z_][\w.\-]{0,80})\s*[=:]\s*(.*)$")
 _ENV = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w{0,80})=(.*)$")
+_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'")
 _NOTE = re.compile(r"^[\s\-*>|]*([A-Za-z_][\w \-./]{0,40}?)\s*[:=](?![=/])\s*(\S.{0,300})$")
 # `with nodes: 1 it works`: another try that a note mentions.
 _ASIDE = re.compile(r"\b(?:with|using|at|for|on) `?([A-Za-z_][\w\-]{0,30})`?(?: ?[:=] ?| )(\d[\w.\-]{0,20})\b")
@@ -41,18 +47,43 @@ def read_toml(text: str) -> Sheet:
             value = parse(raw.split(" #")[0].strip().strip("'\""))
             if "\n" in raw:
                 sheet.problems.append(f"line {here}: not TOML")
-        _put(sheet, section + key, value, here, m.start(2))
+        places = toml_places(m[2]) if "\n" not in raw else {}
+        key = section + key
+        _put(sheet, key, value, here, {key + tail: (m.start(2) + at, width) for tail, (at, width) in places.items()})
     return sheet
 
 
-def _put(sheet: Sheet, key: str, value: object, line: int, column: int) -> None:
+def toml_places(raw: str, start: int = 0, prefix: str = "") -> dict[str, tuple[int, int]]:
+    """Column and width of the value that begins at `start`, and of those within an inline table (`.key` -> place)."""
+    end, depth = start, 0
+    while m := _PART.match(raw, end):
+        if (m["stop"] or m["close"]) and not depth:
+            break
+        depth += bool(m["open"]) - bool(m["close"])
+        end = m.end()
+        if not depth and m["close"]:
+            break
+    places = {prefix: (start, end - start)}
+    if raw[start : start + 1] == "{" and prefix.count(".") < 8:
+        at = start + 1
+        while m := _MEMBER.match(raw, at, end):
+            inner = toml_places(raw, m.end(), f"{prefix}." + m[1].strip("\"'"))
+            places |= inner
+            at = sum(next(iter(inner.values())))
+    return places
+
+
+def _put(sheet: Sheet, key: str, value: object, line: int, places: dict[str, tuple[int, int]]) -> None:
+    column, width = places.get(key, (0, 0))
     if isinstance(value, dict):
         for k, v in list(value.items())[:LIST_CAP]:
-            _put(sheet, f"{key}.{k}", v, line, 0)
+            _put(sheet, f"{key}.{k}", v, line, places)
     elif isinstance(value, list):
-        sheet.add(Leaf(key, [v for v in value[:LIST_CAP] if not isinstance(v, dict | list)], line, "toml"))
+        kept = [v for v in value[:LIST_CAP] if not isinstance(v, dict | list)]
+        sheet.add(Leaf(key, kept, line, "toml", column=column, width=width))
     elif isinstance(value, bool | float | str) or (isinstance(value, int) and abs(value) < 10**40):
-        sheet.add(Leaf(key, value[:VALUE_CAP] if isinstance(value, str) else value, line, "toml", column=column))
+        kept = value[:VALUE_CAP] if isinstance(value, str) else value
+        sheet.add(Leaf(key, kept, line, "toml", column=column, width=width))
 
 
 def read_ini(text: str) -> Sheet:
@@ -62,7 +93,8 @@ def read_ini(text: str) -> Sheet:
         if m := _SECTION.match(row):
             section = m[1] + "."
         elif not row.lstrip().startswith(("#", ";")) and (m := _INI.match(row)):
-            sheet.add(Leaf(section + m[1], parse(m[2].split(" #")[0].split(" ;")[0]), number, "ini", column=m.start(2)))
+            value = m[2].split(" #")[0].split(" ;")[0].rstrip()
+            sheet.add(Leaf(section + m[1], parse(value), number, "ini", column=m.start(2), width=len(value)))
         if sheet.full:
             break
     return sheet
@@ -74,8 +106,13 @@ def read_env(text: str) -> Sheet:
     for number, row in enumerate(text.split("\n"), 1):
         if (m := _ENV.match(row)) and not sheet.full:
             value = m[2].strip()
-            bare = value.strip("'\"") if value[:1] in "'\"" else value.split(" #")[0].strip()
-            sheet.add(Leaf(m[1], parse(bare), number, "env", "env", column=m.start(2)))
+            if quoted := _QUOTED.match(value):
+                value = quoted[0]
+            elif value[:1] not in ("'", '"'):
+                value = value.split(" #")[0].strip()
+            bare = value.strip("'\"") if value[:1] in ("'", '"') else value
+            column = m.start(2) + len(m[2]) - len(m[2].lstrip())
+            sheet.add(Leaf(m[1], parse(bare), number, "env", "env", column=column, width=len(value)))
     return sheet
 
 

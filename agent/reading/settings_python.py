@@ -12,6 +12,7 @@ from .settings_leaf import DEPTH, Leaf, Sheet
 from .settings_values import LIST_CAP, VALUE_CAP, parse
 
 SOURCE_CAP = 1 << 20
+ROW_CAP = 20_000  # characters of a line in which places are looked for
 # A call whose keywords are settings, known by the end of its name.
 _CALLS = re.compile(
     r"(?:Loader|Dataset|Args|Arguments|Config|Configuration|Trainer|Params|Options|DataLoader|LLM|Engine|Plugin|Strategy|Accelerator"
@@ -41,16 +42,20 @@ def read_python(text: str) -> Sheet:
             if m := _PLAIN.match(row):
                 sheet.add(Leaf(m[1], parse(m[2].strip("'\"")), number, "keyword"))
         return sheet
-    for leaf in Reader(tree).leaves():
+    for leaf in Reader(tree, rows=text.split("\n")).leaves():
         sheet.add(leaf)
     return sheet
 
 
 class Reader:
-    """One pass over a syntax tree. Names assigned once at module level are looked up."""
+    """One pass over a syntax tree. Names assigned once at module level are looked up.
 
-    def __init__(self, tree: ast.AST, shift: int = 0) -> None:
-        self.tree, self.shift = tree, shift
+    Without the `rows` of the source no place of a value is told.
+    """
+
+    def __init__(self, tree: ast.AST, shift: int = 0, rows: list[str] | None = None) -> None:
+        self.tree, self.shift, self.rows = tree, shift, rows or []
+        self._wide: dict[int, bytes | None] = {}
         self.constants: dict[str, Any] = {}
         for node in getattr(tree, "body", []):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -72,11 +77,25 @@ class Reader:
         if isinstance(node, ast.Dict):
             yield from self._dict(key, node, scope)
             return
-        value = self.value(node)
-        width = (node.end_col_offset or 0) - node.col_offset if node.end_lineno == node.lineno else 0
-        yield Leaf(
-            key, value, (line or node.lineno) + self.shift, style, scope, column=node.col_offset, width=width, note=note
-        )
+        column, width = self.place(node, line or node.lineno)
+        at = (line or node.lineno) + self.shift
+        yield Leaf(key, self.value(node), at, style, scope, column=column, width=width, note=note)
+
+    def place(self, node: ast.expr, line: int) -> tuple[int, int]:
+        """Column and width in characters (a syntax tree counts bytes); (0, 0) when not all of it is on the line."""
+        if not (node.lineno == node.end_lineno == line <= len(self.rows)) or len(self.rows[line - 1]) > ROW_CAP:
+            return 0, 0
+        begin, end = node.col_offset, node.end_col_offset or 0
+        if (row := self._bytes(line)) is not None:
+            begin, end = len(row[:begin].decode(errors="replace")), len(row[:end].decode(errors="replace"))
+        return begin, end - begin
+
+    def _bytes(self, line: int) -> bytes | None:
+        """The bytes of a row in which they are not its characters."""
+        if line not in self._wide:
+            row = self.rows[line - 1]
+            self._wide[line] = None if row.isascii() else row.encode()
+        return self._wide[line]
 
     def _call(self, node: ast.Call) -> Iterator[Leaf]:
         name = dotted(node.func)
@@ -106,14 +125,10 @@ class Reader:
             if keyword.arg is None:
                 continue
             if isinstance(keyword.value, ast.Call) and dotted(keyword.value.func).endswith("timedelta"):
-                yield Leaf(
-                    keyword.arg,
-                    self._timedelta(keyword.value),
-                    keyword.value.lineno + self.shift,
-                    "keyword",
-                    scope,
-                    note=last,
-                )
+                column, width = self.place(keyword.value, keyword.value.lineno)
+                span = self._timedelta(keyword.value)
+                line = keyword.value.lineno + self.shift
+                yield Leaf(keyword.arg, span, line, "keyword", scope, column=column, width=width, note=last)
             else:
                 yield from self._leaf(keyword.arg, keyword.value, "keyword", scope, note=last)
 
@@ -143,6 +158,8 @@ class Reader:
                 yield from self._dict("" if isinstance(target, ast.Name) else name, node.value, "")
             elif isinstance(node.value, ast.Constant | ast.UnaryOp | ast.BinOp | ast.List | ast.Tuple | ast.Attribute):
                 yield from self._leaf(name, node.value, "assignment", line=node.lineno)
+            elif isinstance(node, ast.AnnAssign) and (default := _field_default(node.value)) is not None:
+                yield from self._leaf(name, default, "assignment")
 
     def _dict(self, prefix: str, node: ast.Dict, scope: str, depth: int = 0) -> Iterator[Leaf]:
         for key, value in zip(node.keys, node.values, strict=True):
@@ -152,8 +169,9 @@ class Reader:
             if isinstance(value, ast.Dict) and depth < DEPTH:
                 yield from self._dict(path, value, scope, depth + 1)
             else:
-                yield Leaf(path, self.value(value), value.lineno + self.shift, "dict", scope,
-                           column=value.col_offset, width=(value.end_col_offset or 0) - value.col_offset)  # fmt: skip
+                column, width = self.place(value, value.lineno)
+                line = value.lineno + self.shift
+                yield Leaf(path, self.value(value), line, "dict", scope, column=column, width=width)
 
     def value(self, node: ast.expr, depth: int = 0) -> Any:
         """What an expression plainly says: a constant, a list of constants, arithmetic, or its source text."""
@@ -198,6 +216,16 @@ class Reader:
                 return "timedelta(...)"
             total += value * units[k.arg]
         return total
+
+
+def _field_default(node: ast.expr) -> ast.expr | None:
+    """The default of a dataclass or model field: `field(default=1e-4)`, `Field(1e-4)`."""
+    if not isinstance(node, ast.Call) or dotted(node.func).rpartition(".")[2] not in ("field", "Field"):
+        return None
+    given = next((k.value for k in node.keywords if k.arg == "default"), None)
+    first = node.args[0] if node.args else None
+    found = given or first
+    return found if isinstance(found, ast.Constant | ast.UnaryOp | ast.BinOp | ast.List | ast.Attribute) else None
 
 
 def dotted(node: ast.AST) -> str:

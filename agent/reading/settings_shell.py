@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from .settings_json import read_json
-from .settings_leaf import Leaf, Sheet
+from .settings_leaf import Leaf, Lines, Sheet
 from .settings_values import parse
 from .settings_yaml import read_yaml
 from .shell_words import Script, Word, expand, read_script
@@ -63,13 +63,15 @@ def read_shell(text: str, first_line: int = 1) -> Sheet:
         if row.startswith("#") and (m := _SBATCH.match(row)):
             short = {"-N": "nodes", "-n": "ntasks", "-c": "cpus_per_task", "-t": "time"}.get(m[1], m[1])
             value = (m[2] or "true").split(" #")[0].strip()
-            sheet.add(Leaf(short.lstrip("-"), parse(value), number, "header", "slurm"))
+            column, width = (m.start(2), len(value)) if m[2] else (0, 0)
+            sheet.add(Leaf(short.lstrip("-"), parse(value), number, "header", "slurm", column=column, width=width))
     script = read_script(text, first_line)
     known = _variables(script)
+    lines = Lines(text)
     for name, words in script.arrays.items():
-        sheet_add(sheet, _flags(words, known, "", name))
+        sheet_add(sheet, _placed(_flags(words, known, "", name), lines, first_line))
     for number, command in enumerate(script.commands):
-        sheet_add(sheet, _command(command, known, str(number)))
+        sheet_add(sheet, _placed(_command(command, known, str(number)), lines, first_line))
     for target, body, line in script.heredocs:
         _embedded(target, body, line, sheet)
     return sheet
@@ -84,6 +86,13 @@ def sheet_add(sheet: Sheet, leaves: Iterator[Leaf]) -> None:
     """Add leaves up to the cap."""
     for leaf in leaves:
         sheet.add(leaf)
+
+
+def _placed(leaves: Iterator[Leaf], lines: Lines, first_line: int) -> Iterator[Leaf]:
+    """Leaves with the column within their line; so far it counted from the start of the text."""
+    for leaf in leaves:
+        column, width = lines.place(leaf.column, leaf.column + leaf.width, leaf.line - first_line + 1)
+        yield replace(leaf, column=column, width=width)
 
 
 def _variables(script: Script) -> dict[str, str]:
@@ -102,7 +111,7 @@ def _command(words: list[Word], known: dict[str, str], group: str) -> Iterator[L
     while index < len(words):
         word = words[index]
         if m := _ASSIGN.match(word.text):
-            yield from _assignment(m[1], m[2], word, known, exported or _is_prefix(words, index), group)
+            yield from _assignment(m, word, known, exported or _is_prefix(words, index), group)
         elif word.text in ("export", "declare", "local", "readonly"):
             exported = word.text == "export"
         elif word.text not in programs().wrappers:
@@ -123,20 +132,31 @@ def _is_prefix(words: list[Word], index: int) -> bool:
     return index + 1 < len(words) and any(not _ASSIGN.match(w.text) for w in words[index + 1 :])
 
 
-def _assignment(
-    name: str, raw: str, word: Word, known: dict[str, str], environment: bool, group: str
-) -> Iterator[Leaf]:
+def _assignment(m: re.Match[str], word: Word, known: dict[str, str], environment: bool, group: str) -> Iterator[Leaf]:
+    name, raw = m[1], m[2]
     value = expand(raw, known)
     if re.search(r"(?:^|\s)--[A-Za-z]", value) and re.search(r"\s", value):
-        inner = read_script(raw, word.line)
+        inner = read_script(raw, word.line, _body(word, m.start(2), raw))
         for command in inner.commands:
             yield from _flags(command, known, "", name)
         return
     if value.lstrip().startswith("{"):
-        yield from _json_flag(name, value, word.line, group)
+        yield from _json_flag(name, value, word, _body(word, m.start(2), value), group)
         return
     style = "environment" if environment or name.isupper() else "variable"
-    yield Leaf(name, parse(value), word.line, style, "env" if style == "environment" else "", group)
+    start, end, inside = word.place(m.start(2))
+    yield Leaf(
+        name, parse(value), word.line, style, "env" if style == "environment" else "", group, start, end - start,
+        note="inside" if inside else "",
+    )  # fmt: skip
+
+
+def _body(word: Word, skip: int, text: str) -> int | None:
+    """Where quoted text that a word ends with begins in the file; None when it does not stand there as it is."""
+    start, end, inside = word.place(skip)
+    quote = word.raw[skip : skip + 1]
+    plain = end and not inside and quote in ("'", '"') and word.raw[-1:] == quote and end - start - 2 == len(text)
+    return start + 1 if plain else None
 
 
 def _program(words: list[Word], known: dict[str, str], group: str) -> Iterator[Leaf]:
@@ -152,7 +172,8 @@ def _program(words: list[Word], known: dict[str, str], group: str) -> Iterator[L
             yield from _command(words[i + 1 :], known, group)
             return
     if name in ("bash", "sh", "echo", "cat") and len(words) > 2 and words[1].text in ("-c", "-lc"):
-        for command in read_script(expand(words[2].text, known), words[2].line).commands:
+        text = expand(words[2].text, known)
+        for command in read_script(text, words[2].line, _body(words[2], 0, text)).commands:
             yield from _command(command, known, group)
         return
     start = _script_index(words)
@@ -161,7 +182,7 @@ def _program(words: list[Word], known: dict[str, str], group: str) -> Iterator[L
         start = _script_index(words, start + 1)
     if start:
         short = programs().short.get(name, {})
-        head = [Word("--" + short[w.text], w.line, w.start) if w.text in short else w for w in words[1:start]]
+        head = [replace(w, text="--" + short[w.text]) if w.text in short else w for w in words[1:start]]
         yield from _flags(head, known, "launcher" if launches else "", group)
         if words[start].text.rsplit("/", 1)[-1] in programs().launchers or words[start].text.startswith("python"):
             yield from _program(words[start:], known, group)
@@ -196,7 +217,9 @@ def _flags(words: list[Word], known: dict[str, str], scope: str, group: str) -> 
         m = _FLAG.match(text)
         if not m or re.match(r"-\d", text):
             if (o := _OVERRIDE.match(text)) and "://" not in text:
-                yield Leaf(o[1], _scalar(o[2]), word.line, "override", scope, group)
+                begin, end, inside = word.place(len(text) - len(o[2])) if text == word.text else _after(word, "=")
+                note = "inside" if inside else ""
+                yield Leaf(o[1], _scalar(o[2]), word.line, "override", scope, group, begin, end - begin, note=note)
             continue
         values: list[Word] = []
         if m[2] is None and m[1] not in _SWITCHES:
@@ -220,31 +243,45 @@ def _flag(
 ) -> Iterator[Leaf]:
     """A switch, a flag with its value, or a flag with several."""
     key = m[1].lstrip("-")
+    line = word.line
     if m[2] is not None:
-        raw, line = m[2], word.line
+        raw, holder, skip = m[2], word, len(m[1]) + 1
     elif not values:
         if key != "m":
-            yield Leaf(key, True, word.line, "flag", scope, group)
+            start, end, _ = word.place(0)
+            yield Leaf(key, True, line, "flag", scope, group, start, end - start, note="switch")
         return
     else:
-        raw, line = expand(values[0].text, known), word.line
+        raw, holder, skip = expand(values[0].text, known), values[0], 0
     if raw.lstrip().startswith("{"):
-        yield from _json_flag(key, raw, line, group)
+        yield from _json_flag(key, raw, replace(holder, line=line), _body(holder, skip, raw), group)
         return
+    start, end, inside = holder.place(skip)
+    note = "inside" if inside else ""
     if len(values) > 1 and not values[1].text.endswith(".py"):
-        yield Leaf(key, [_scalar(expand(v.text, known)) for v in values], line, "flag", scope, group)
+        several = [_scalar(expand(v.text, known)) for v in values]
+        width = values[-1].end - start if end else 0
+        yield Leaf(key, several, line, "flag", scope, group, start, width, note=note)
         return
-    yield Leaf(key, _scalar(raw), line, "flag", scope, group)
+    yield Leaf(key, _scalar(raw), line, "flag", scope, group, start, end - start, note=note)
 
 
-def _json_flag(key: str, raw: str, line: int, group: str) -> Iterator[Leaf]:
-    """JSON given to a flag; what it holds under env_vars is environment."""
-    for leaf in read_json(raw, "flag", line).leaves:
+def _after(word: Word, mark: str) -> tuple[int, int, bool]:
+    """Place of what stands behind a mark in a word."""
+    return word.place(word.text.find(mark) + 1)
+
+
+def _json_flag(key: str, raw: str, word: Word, base: int | None, group: str) -> Iterator[Leaf]:
+    """JSON given to a flag; what it holds under env_vars is environment. `base` is where its text begins."""
+    rows = Lines(raw)
+    for leaf in read_json(raw, "flag", word.line).leaves:
         head, _, tail = leaf.key.partition(".")
+        column = 0 if base is None else base + rows.start(leaf.line - word.line + 1) + leaf.column
+        place = (column, leaf.width if column else 0)
         if head in ("env_vars", "env") and tail:
-            yield Leaf(tail, leaf.value, leaf.line, "environment", "env", group)
+            yield Leaf(tail, leaf.value, leaf.line, "environment", "env", group, *place, note="json")
         else:
-            yield Leaf(f"{key}.{leaf.key}", leaf.value, leaf.line, "flag", "", group)
+            yield Leaf(f"{key}.{leaf.key}", leaf.value, leaf.line, "flag", "", group, *place, note="json")
 
 
 def _embedded(target: str, body: str, line: int, sheet: Sheet) -> None:
@@ -253,7 +290,7 @@ def _embedded(target: str, body: str, line: int, sheet: Sheet) -> None:
         inner = read_json(body, "json", line)
     elif re.search(r"\.ya?ml\b", target):
         inner = read_yaml(body)
-        inner.leaves = [Leaf(leaf.key, leaf.value, leaf.line + line - 1, "yaml") for leaf in inner.leaves]
+        inner.leaves = [replace(leaf, line=leaf.line + line - 1) for leaf in inner.leaves]
     elif re.search(r"^\s*(?:export |#SBATCH|[\w./-]+ .*--\w)", body, re.MULTILINE) and "import " not in body:
         inner = read_shell(body, line)
     else:

@@ -29,6 +29,7 @@ class _Frame:
     items: list[Any] = field(default_factory=list)
     anchor: str | None = None
     first_leaf: int = 0
+    start: int = -1  # of a sequence in brackets
 
 
 class _Walk:
@@ -45,7 +46,7 @@ class _Walk:
         elif isinstance(e, yaml.MappingStartEvent | yaml.SequenceStartEvent):
             self._open(e)
         elif isinstance(e, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            self._close()
+            self._close(e)
         elif isinstance(e, yaml.AliasEvent):
             self._alias(e)
 
@@ -81,13 +82,17 @@ class _Walk:
                 parent_line,
                 anchor=e.anchor,
                 first_leaf=len(self.sheet.leaves),
+                start=e.start_mark.index if e.flow_style else -1,
             )
         )
 
-    def _close(self) -> None:
+    def _close(self, e: Any) -> None:
         frame = self.stack.pop()
         if not frame.mapping and frame.items and len(frame.items) == frame.index:
-            self.sheet.add(Leaf(".".join(frame.path), frame.items[:LIST_CAP], frame.line, "yaml"))
+            column, width = (0, 0) if frame.start < 0 else self.lines.place(frame.start, e.end_mark.index, frame.line)
+            self.sheet.add(
+                Leaf(".".join(frame.path), frame.items[:LIST_CAP], frame.line, "yaml", column=column, width=width)
+            )
         if frame.anchor:
             self.anchors[frame.anchor] = (frame.path, self.sheet.leaves[frame.first_leaf : frame.first_leaf + LEAVES])
 
@@ -108,9 +113,10 @@ class _Walk:
             top.index += 1
             return
         start, end = e.start_mark.index, e.end_mark.index
-        self._emit(
-            self._here(), value, line, self.lines.column(start), end - start, "quoted" if e.style in ("'", '"') else ""
-        )
+        column, width = self.lines.column(start), end - start
+        if self.lines.at(end) != line:  # over several lines: no place of its own
+            column = width = 0
+        self._emit(self._here(), value, line, column, width, "quoted" if e.style in ("'", '"') else "")
 
     def _alias(self, e: Any) -> None:
         line = self.lines.at(e.start_mark.index)

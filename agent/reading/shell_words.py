@@ -21,12 +21,29 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+|\w+\[[@*]\])(?::?[-=]([^}]*))?\}|(\w+))")
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word: text without its quotes, line from 1, and position of its first character in the script."""
+    """One word: text without its quotes, line from 1, where it stands in the script (`end` 0 when unknown).
+
+    `inside` says that it stands within quotes that hold more than it.
+    """
 
     text: str
     line: int
     start: int
     quoted: bool = False
+    end: int = 0
+    raw: str = ""
+    inside: bool = False
+
+    def place(self, skip: int) -> tuple[int, int, bool]:
+        """Start and end of the source of its text from `skip` on (0 when unknown); whether it is within quotes."""
+        if not self.end:
+            return 0, 0, False
+        if self.raw[:skip] == self.text[:skip]:
+            return self.start + skip, self.end, self.inside
+        bare = self.raw[1:-1]
+        if self.raw[:1] in "'\"" and self.raw[-1:] == self.raw[:1] and bare == self.text:
+            return self.start + 1 + skip, self.end - 1, True
+        return 0, 0, False
 
 
 @dataclass(slots=True)
@@ -38,8 +55,13 @@ class Script:
     arrays: dict[str, list[Word]] = field(default_factory=dict)
 
 
-def read_script(text: str, first_line: int = 1) -> Script:
-    """Split a script into words. Never fails: what cannot be understood is passed over."""
+def read_script(text: str, first_line: int = 1, base: int | None = 0) -> Script:
+    """Split a script into words. Never fails: what cannot be understood is passed over.
+
+    Args:
+        base: where the text begins in the file; None when its characters do not stand there as they are. Other than
+            0, it stands within quotes.
+    """
     script, lines = Script(), Lines(text)
     command: list[Word] = []
     waiting: list[str] = []
@@ -56,7 +78,8 @@ def read_script(text: str, first_line: int = 1) -> Script:
         if kind == "comment" and m.start() and text[m.start() - 1] not in " \t\n;(":
             kind = "word"
         if kind == "word" and not target:
-            command.append(Word(unquote(m[0]), line, m.start(), m[0][:1] in "'\""))
+            end = 0 if base is None else base + m.end()
+            command.append(Word(unquote(m[0]), line, (base or 0) + m.start(), m[0][:1] in "'\"", end, m[0], bool(base)))
         elif kind == "heredoc":
             waiting.append(m["tag"])
         elif kind == "open" and command and _ARRAY.match(command[-1].text) and not array:

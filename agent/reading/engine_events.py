@@ -33,6 +33,9 @@ COMPARED = re.compile(
     rf"(?P<b>[\w.-]{{1,40}}) (?P<bpart>{PART})\w{{0,12}}\s{{0,8}}[:|].{{0,60}}?(?P<value>\d+(?:\.\d+)?)",
     re.IGNORECASE,
 )
+# An engine that joins a process group for weight updates (SGLang), and one that waited in vain for the others.
+JOINS = re.compile(r"init custom process group: .{0,240}\bgroup_name=(?P<group>[\w.-]{1,80})")
+NOT_FORMED = re.compile(r"Failed to initialize custom process group")
 DIVERGED = re.compile(r"diverge[ds]?|mismatch|differs?|\bFAIL", re.IGNORECASE)
 OUTLIERS = re.compile(r"(\d+)\s?/\s?(\d+) (?:outlier|sequences? (?:with|above|over)|diverg)", re.IGNORECASE)
 

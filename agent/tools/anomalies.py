@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -22,6 +23,7 @@ from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
+_FEW_DECIMALS = re.compile(r"(?:\blr|learning_rate)\b[\"' ]{0,2}[:= ] ?0\.0{2,4}(?![\de])")
 _GROUPS = 48  # runs, ranks and variants looked at in full
 _PER_KEY = 12  # evidence of one key; variants outcomes may be several each
 _FACTS = {
@@ -54,7 +56,7 @@ def find_anomalies(ws: Workspace) -> ToolResult:
     found = curves(ws)
     if not found.series and not found.sweeps:
         return not_applicable("no curves to look at")
-    evidence = list(_capped(_evidence(ws, f) for f in _findings(ws, found)))
+    evidence = [e for e in _capped(_evidence(ws, f) for f in _findings(ws, found)) if not _rounded_away(e)]
     evidence += _absences(found)
     telling = Counter(e.key for e in evidence if e.key not in _FACTS)
     text = "\n".join(f"{e.key} = {e.value!r}  {e.file or ''}{f':{e.line}' if e.line else ''}" for e in evidence)
@@ -111,6 +113,11 @@ def _evidence(ws: Workspace, f: Finding) -> Evidence:
         assert f.file is not None and f.line is not None
         return ws.cite(f.file, f.line, f.key, f.value)
     return point_evidence(ws, f.series, f.index, f.key, f.value)
+
+
+def _rounded_away(e: Evidence) -> bool:
+    """A rate of zero as a print with a few fixed decimals shows it: it says nothing of a rate like 1e-6."""
+    return e.key == "learning_rate.zero" and bool(_FEW_DECIMALS.search(e.text or ""))
 
 
 def _capped(evidence: Iterator[Evidence]) -> Iterator[Evidence]:

@@ -24,7 +24,7 @@ ENGINE_NAME = re.compile(
     emits=(
         "rl.event_order", "rl.asleep_during_update", "rl.engine_slept_before_update", "rl.engine_dead",
         "rl.update_timeout", "rl.decode_prefill_disagree", "rl.prefill_agrees", "rl.logprob_outliers",
-        "rl.router_skew", "rl.prefix_cache_not_reset",
+        "rl.router_skew", "rl.prefix_cache_not_reset", "rl.update_groups_differ",
     ),
     recall=True,
 )  # fmt: skip
@@ -39,7 +39,7 @@ def engine_events(ws: Workspace) -> ToolResult:
     for hit in hits:
         by_file.setdefault(hit.file.name, []).append(hit)
     evidence = [e for group in by_file.values() for e in _order(ws, ee.events(group))]
-    evidence += [*_lines(ws, hits), *_skew(ws, hits)]
+    evidence += [*_lines(ws, hits), *_skew(ws, hits), *_groups(ws, hits)]
     if not hits:
         return not_applicable("no rollout engine in the run's logs")
     if not evidence:
@@ -63,6 +63,29 @@ def _order(ws: Workspace, calls: list[ee.Event]) -> Iterator[Evidence]:
     if not {"reset", "sleep"} & {c.kind for c in calls} and any(c.kind == "generate" for c in calls):
         update = next(c for c in calls if c.kind == "update").hit
         yield ws.cite(update.file, update.line, "rl.prefix_cache_not_reset", True)
+
+
+def _groups(ws: Workspace, hits: list[Hit]) -> Iterator[Evidence]:
+    """Engines that wait in different groups for weight updates while none of the groups is formed."""
+    joins = [(h, m["group"]) for h in hits if (m := ee.JOINS.search(h.text))]
+    joined: dict[str, set[str]] = {}
+    for hit, group in joins:
+        joined.setdefault(_engine(hit), set()).add(group)
+    apart = {frozenset(groups) for groups in joined.values()}
+    failed = [h for h in hits if ee.NOT_FORMED.search(h.text)]
+    if failed and len(apart) > 1 and not frozenset.intersection(*apart):
+        shown: set[str] = set()
+        for hit, group in joins:
+            if group not in shown:
+                shown.add(group)
+                yield ws.cite(hit.file, hit.line, "rl.update_groups_differ", group)
+        for hit in failed[:2]:
+            yield ws.cite(hit.file, hit.line, "rl.update_timeout", hit.text.strip()[:200])
+
+
+def _engine(hit: Hit) -> str:
+    name = ENGINE_NAME.search(hit.text)
+    return next((g for g in name.groups() if g), hit.file.name) if name else hit.file.name
 
 
 def _name(text: str) -> str:

@@ -273,3 +273,23 @@ def test_variants_in_one_table(tmp_path):
 def test_no_curves(tmp_path):
     (tmp_path / "a.log").write_text("hello\n")
     assert find_anomalies(Workspace([tmp_path])).outcome == "not_applicable"
+
+
+def logged(folder: Path, *rows: str) -> set[str]:
+    (folder / "train.log").write_text("\n".join(rows) + "\n")
+    return {e.key for e in find_anomalies(Workspace([folder])).evidence}
+
+
+@pytest.mark.parametrize(
+    ("shown", "zero"), [("actor/lr:0.000", False), ("actor/lr:0.0", True), ("actor/lr:0.000e+00", True)]
+)
+def test_a_rate_that_is_rounded_away_is_not_zero(shown: str, zero: bool, tmp_path: Path) -> None:
+    rows = [f"step:{i} - actor/pg_loss:{0.1 / (i + 1):.4f} - {shown} - critic/score/mean:0.{i + 10}" for i in range(9)]
+    assert ("learning_rate.zero" in logged(tmp_path, *rows)) is zero
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_gap_of_probabilities_that_grows(grows: bool, tmp_path: Path) -> None:
+    gaps = [0.002 * 1.3**i if grows else 0.002 + 0.0001 * (i % 3) for i in range(20)]
+    rows = [f"step:{i} - actor/pg_loss:0.1 - training/rollout_probs_diff_mean:{g:.6f}" for i, g in enumerate(gaps)]
+    assert ("logprob_diff.growing" in logged(tmp_path, *rows)) is grows

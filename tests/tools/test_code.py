@@ -37,6 +37,22 @@ def found(tmp_path: Path, source: str, **more: str) -> dict[str, list[int]]:
 DDP = "import torch.distributed as dist\ndist.init_process_group()\n"
 HAZARDS = [
     (
+        "penalty_subtracted",
+        "loss = pg_loss - kl_div * self.kl_coef\nloss.backward()\n",
+        "loss = pg_loss + kl_div * self.kl_coef\nloss = loss - entropy * coef\nper_token_loss = -(per_token_loss - beta * per_token_kl)\n"
+        "rewards = scores - beta * kld\n",
+    ),
+    (
+        "mask_inverted",
+        "def build(batch):\n    observation_mask[row, start:end] = 1\n    loss_mask = response_mask * observation_mask\n",
+        "def build(batch):\n    observation_mask[row, start:end] = 1\n    loss_mask = response_mask * (1 - observation_mask)\n    tool_mask[row] = 1\n    loss_mask = response_mask * tool_mask\n",
+    ),
+    (
+        "mask_attention_only",
+        "def penalty(batch, next_obs_ids):\n    mask = attention_mask[:, -response_length:]\n    kld = kld * mask\n",
+        "def penalty(batch):\n    mask = attention_mask[:, -response_length:]\n    kld = kld * mask\n",
+    ),
+    (
         "prepared_twice",
         "model, optimizer = accelerator.prepare(model, optimizer)\nscheduler = accelerator.prepare(scheduler)\n"
         "optimizer, scheduler = accelerator.prepare(optimizer, scheduler)\n",

@@ -72,5 +72,24 @@ def test_one_engine_takes_most_requests(tmp_path: Path) -> None:
     assert look(engine_events, tmp_path, router_log=log + "engine core\n").values("rl.router_skew")
 
 
+JOIN = "(SGLangEngine pid={p}) [2026-01-01 10:00:00 TP0] init custom process group: master_address=10.0.0.1, master_port=2, rank_offset=1, rank=1, world_size=5, group_name={g}, backend=nccl\n"
+FAILED = "(SGLangEngine pid={p}) Failed to initialize custom process group: wait timeout after 600000ms.\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "apart"),
+    [
+        (JOIN.format(p=1, g="w-0") + JOIN.format(p=2, g="w-1") + FAILED.format(p=1), True),
+        (JOIN.format(p=1, g="w-0") + JOIN.format(p=2, g="w-0") + FAILED.format(p=1), False),
+        (JOIN.format(p=1, g="w-0") + JOIN.format(p=2, g="w-1"), False),
+        (JOIN.format(p=1, g="w-0") + JOIN.format(p=1, g="w-1") + JOIN.format(p=2, g="w-1") + FAILED.format(p=2), False),
+    ],
+)
+def test_engines_that_wait_in_different_groups(log: str, apart: bool, tmp_path: Path) -> None:
+    seen = look(engine_events, tmp_path, engine_log=log)
+    assert (sorted(seen.values("rl.update_groups_differ")) == ["w-0", "w-1"]) is apart
+    assert bool(seen.values("rl.update_timeout")) is apart
+
+
 def test_no_engine(tmp_path: Path) -> None:
     assert look(engine_events, tmp_path, train_log="step 1 loss 1\n").result.outcome == "not_applicable"

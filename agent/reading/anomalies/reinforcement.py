@@ -146,6 +146,11 @@ def _agreement(group: Group) -> Iterator[Finding]:
         limit = 1.15 if "mult" in diff.series.raw else 0.1
         if middle > limit:
             yield diff.at("logprob_diff.large", plain(round(middle, 5)), int(np.argmax(diff.values)))
+        rest = 1.0 if "mult" in diff.series.raw else 0.0
+        if len(diff) >= 8 and trend(diff) == "rising":
+            first, last = level(diff.values, head(len(diff), 0.2, 2)), level(diff.values, tail(len(diff), 0.2, 2))
+            if last - rest > 3 * max(first - rest, 1e-4) and last - rest > 0.1 * limit:
+                yield diff.at("logprob_diff.growing", plain(round(last, 5)), len(diff) - 1)
     ratio = group.curve("importance_ratio")
     if ratio is not None and float(ratio.values.max()) > 10:
         yield ratio.at("logprob_diff.ratio_large", plain(ratio.values.max()), int(np.argmax(ratio.values)))

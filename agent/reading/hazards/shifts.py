@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..syntax import constant, keyword, last, names, walk
+from ..syntax import constant, keyword, last, walk
 from .losses import shift_of
 from .project import Code, Hazard, Project, detects
 
@@ -79,19 +79,3 @@ def templated(code: Code, project: Project) -> Iterator[Hazard]:
     for call in plain[:1]:
         yield Hazard("special_tokens_twice", rendered[0].lineno)
         yield Hazard("special_tokens_twice", call.lineno)
-
-
-@detects("mask_attention_only")
-def environment_tokens(code: Code, project: Project) -> Iterator[Hazard]:
-    """A KL or policy term masked by the attention mask alone: it counts every token, also those never sampled."""
-    for function in code.syntax.functions:
-        if re.search(r"info_mask|loss_mask|state_mask|tool_mask|env_mask|obs\w*_mask", ast.dump(function)):
-            continue
-        for n in walk(function):
-            if not isinstance(n, ast.BinOp) or not isinstance(n.op, ast.Mult):
-                continue
-            left, right = last(n.left), n.right
-            if not isinstance(right, ast.Subscript) or last(right.value) != "attention_mask":
-                continue
-            if re.search(r"kl|loss|log_?prob", left) and "response" in " ".join(names(right.slice)):
-                yield Hazard("mask_attention_only", n.lineno, left)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterator
 
+from ..reading.folder_listings import listed_files
+from ..reading.listing_gaps import gaps
 from ..reading.roles import ROLES
-from ..tool import finding, tool
+from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 SHOWN = 400
+EACH, LOGS, LOG_LIMIT = 6, 64, 4 << 20
+_NOT_THERE = re.compile(rb"No such file|[Nn]ot found|missing|does not exist|[Nn]o file with name|not find|[Uu]nable to")
+_TENSOR_FILE = re.compile(r"[\w./@=+\-]+\.(?:pt|pth|bin|safetensors|distcp|ckpt|pkl|metadata)(?![\w/])")
 
 
 @tool(emits=("files.skipped",))
@@ -43,3 +50,41 @@ def _row(f) -> str:
     ]
     good = ", good" if f.good else ""
     return f"{f.role:<12} {f.size:>12} {f.name}" + (f" ({', '.join(told)}{good})" if told or good else "")
+
+
+@tool(
+    emits=("listing.missing_member", "listing.member_elsewhere", "listing.short_file", "listing.wanted_elsewhere",
+           "listing.other_world_size", "listing.part_of_row"),
+    recall=True,
+)  # fmt: skip
+def check_listings(ws: Workspace) -> ToolResult:
+    """Compare listings of checkpoint folders (`ls`, `find`, `aws s3 ls`) with what the logs ask for.
+
+    Use where the checkpoint itself is not at hand but somebody listed it: ranks or shards left out of a row, a rank's
+    file in another folder, tensor files that are tiny or shorter than in other saves, a file that was looked for in
+    the wrong folder or for another world size.
+    """
+    entries = listed_files(ws)
+    if not entries:
+        return not_applicable("no listing of a folder among the run's texts")
+    seen: Counter[str] = Counter()
+    evidence = []
+    for gap in gaps(entries, _wanted(ws)):
+        seen[gap.key] += 1
+        if seen[gap.key] <= EACH:
+            evidence.append(ws.cite(gap.entry.file, gap.entry.line, f"listing.{gap.key}", gap.value))
+    if not evidence:
+        return clean(f"{len(entries)} files listed, none missing or short by their names and sizes")
+    text = "\n".join(f"{e.key}: {e.value}" for e in evidence)
+    return finding(f"{len(entries)} files listed; {evidence[0].value}", evidence, text)
+
+
+def _wanted(ws: Workspace) -> Iterator[str]:
+    """Files that lines of the logs say are not there."""
+    for file in ws.by_role("log", "other")[:LOGS]:
+        if file.good or file.size > LOG_LIMIT:
+            continue
+        for line in ws.lines(file):
+            if _NOT_THERE.search(line.data[:20_000]):
+                for m in _TENSOR_FILE.finditer(line.data[:20_000].decode(errors="replace")):
+                    yield m[0]

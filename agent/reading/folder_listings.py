@@ -1,0 +1,116 @@
+"""Listings of folders that somebody pasted (`ls`, `ls -l`, `find`, `aws s3 ls`, `tree`): which files there were."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from .files import Line, RunFile
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
+
+FILE_LIMIT, LOG_LIMIT, TOTAL, MOST = 1 << 20, 64 << 10, 8 << 20, 20_000
+_NEVER = ("code", "config", "checkpoint", "metrics", "trace", "data")
+_ENDING = r"(?:pt|pth|bin|safetensors|distcp|ckpt|pkl|json|index|metadata|txt|model|yaml|yml|gguf|npz|tar)"
+_NAME = re.compile(rf"(?:[\w@%+=,()\-\[\]]|\.(?!\.))+\.{_ENDING}|\.metadata|latest")
+_LONG = re.compile(
+    r"^\s*(?P<kind>[-dlbcps])[rwxsStT-]{9}[.+@]?\s+\d+\s+\S+\s+\S+\s+(?P<size>\d[\d.,]*[KMGTP]?)\s+"
+    r"(?:\w{3}\s+\d{1,2}\s+[\d:]{4,5}|\d{4}-\d\d-\d\d\s+[\d:]{5}(?::\d\d(?:\.\d+)?(?:\s[+-]\d{4})?)?)\s+(?P<name>\S.*?)\s*$"
+)
+_S3 = re.compile(r"^\s*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s+(?P<size>\d+)\s+(?P<name>\S+)\s*$")
+_USED = re.compile(r"^\s*(?P<size>\d+(?:\.\d+)?[KMGTP]?)\s+(?P<name>(?:\.{0,2}/)?[\w./=@+-]*/[\w.=@+-]+)\s*$")
+_PATH = re.compile(rf"^\s*(?P<name>(?:\.{{0,2}}/|[\w.@=+-]+/)[\w./@=+ -]*?\.{_ENDING}|\S+/\.metadata|\S+/latest)\s*$")
+_TREE = re.compile(
+    r"^[ \u2502|\u00a0]*(?:\u251c\u2500+|\u2514\u2500+|[|`]--)[ \u00a0]+(?:\[ *[\d.KMGTP]+\] +)?(?P<name>\S+)\s*$"
+)
+_HEADER = re.compile(r"^(?P<folder>(?:\.{0,2}/|~|[\w.@=+-]+/?)[\w./@=+-]*):\s*$")
+_COMMAND = re.compile(r"(?:^|[$#>%]\s*)(?P<what>ls|ll|dir|find|tree|du|aws s3 ls|gsutil ls)\b(?P<rest>.*)$")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A file that a listing names. `folder` is empty where the listing does not tell it; `size` in bytes."""
+
+    folder: str
+    name: str
+    size: int | None
+    exact: bool  # the size is told to the byte
+    file: RunFile
+    line: Line
+
+    @cached_property
+    def path(self) -> str:
+        return f"{self.folder}/{self.name}" if self.folder else self.name
+
+
+def listed_files(ws: Workspace) -> list[Listed]:
+    """All files that listings among the run's texts name, in their order. Made once."""
+    return ws.memo("listed files", lambda: [entry for file in _candidates(ws) for entry in _read(ws, file)][:MOST])
+
+
+def _candidates(ws: Workspace) -> Iterator[RunFile]:
+    """Short texts that may hold a listing; logs only where they are small, as there are many of them."""
+    budget = TOTAL
+    for file in sorted(ws.files, key=lambda f: f.role == "log"):
+        if file.good or file.role in _NEVER or not 0 < file.size <= (LOG_LIMIT if file.role == "log" else FILE_LIMIT):
+            continue
+        budget -= file.size
+        if budget < 0:
+            return
+        yield file
+
+
+def _read(ws: Workspace, file: RunFile) -> list[Listed]:
+    """The entries of one text. Without a listing command there must be at least three rows in list form."""
+    found: list[Listed] = []
+    folder, inside, commands, rows = "", False, 0, 0
+    for line in ws.lines(file):
+        text = line.text.rstrip()[:1000]
+        if m := _COMMAND.search(text):
+            inside, commands = True, commands + 1
+            folder = "" if m["what"] in ("find", "du") else _argument(m["rest"])  # those print it with every file
+        elif m := _HEADER.match(text):
+            folder = m["folder"].rstrip("/")
+        elif text:
+            new = list(_entries(text, folder, inside, file, line))
+            rows += bool(new)
+            found += new
+            inside = inside and (bool(new) or text.startswith(("total ", "d", "l")))
+        if len(found) >= MOST:
+            break
+    return found if commands or rows >= 3 else []
+
+
+def _argument(rest: str) -> str:
+    """The folder a command lists, where it names just one."""
+    words = [w for w in rest.split("|")[0].split() if not w.startswith("-") and not w.startswith(("'", '"', "*"))]
+    return words[0].rstrip("/") if len(words) == 1 and "*" not in words[0] else ""
+
+
+def _entries(text: str, folder: str, inside: bool, file: RunFile, line: Line) -> Iterator[Listed]:
+    for pattern in (_LONG, _S3, _USED, _PATH, _TREE):
+        if m := pattern.match(text):
+            told = m.groupdict()
+            if told.get("kind") in ("d", "l") or told["name"].endswith("/"):
+                return
+            size = told.get("size") or ""
+            inner, _, name = told["name"].rpartition("/")
+            where = inner if inner.startswith(("/", ".", "~")) or not folder else f"{folder}/{inner}".rstrip("/")
+            if size or _NAME.fullmatch(name):
+                yield Listed(where.removeprefix("./"), name, _bytes(size), size.isdigit(), file, line)
+            return
+    if inside:
+        words = text.split()
+        if words and all(_NAME.fullmatch(w) for w in words):
+            for word in words:
+                yield Listed(folder, word, None, False, file, line)
+
+
+def _bytes(size: str) -> int | None:
+    m = re.fullmatch(r"([\d.]+)([KMGTP]?)", size.replace(",", ""))
+    return int(float(m[1]) * _UNITS[m[2]]) if m else None

@@ -42,6 +42,8 @@ FIELDS: dict[str, re.Pattern[str]] = {
 PLAIN_BYTES = re.compile(r"allocat(?:e|ing) (\d[\d,]{0,24})\b(?! ?[KMGT]i?B)|allocation of (\d+) bytes", re.IGNORECASE)
 HBM = re.compile(r"Used (\d+(?:\.\d+)?)G of (\d+(?:\.\d+)?)G hbm")
 OWN_EXTRA = 4 << 30  # what a process holds beside PyTorch's reserve: context, libraries, communicators
+# what nobody accounts for is another process's from here on: (bytes, share of the card), by what is known of our own
+UNOWNED = {"in_use": (2 << 30, 0.08), "reserved": (3 << 30, 0.2)}
 OTHER_PID = re.compile(r"Process (\d+) has ")
 DEVICE = re.compile(r"\bGPU (\d{1,3})\b")
 FREE_ON_START = re.compile(r"Free memory on device \S*?\s?\(([\d.]+)/([\d.]+) GiB\)", re.IGNORECASE)
@@ -91,6 +93,8 @@ def _numbers(text: str, found: OutOfMemory) -> OutOfMemory:
         b["reserved"] = b["allocated"] + b["reserved_unallocated"]
     if "other_process" in b:
         _others(text, found)
+    if found.kind in {"cuda", "hip"} and "other_process" not in b and (rest := _unowned(b)):
+        b["other_process"] = rest
     if m := DEVICE.search(text):
         found.device = int(m[1])
     return found
@@ -114,6 +118,16 @@ def _others(text: str, found: OutOfMemory) -> None:
         b["other_process"] = sum(sizes)
     else:
         del b["other_process"]
+
+
+def _unowned(b: dict[str, int]) -> int:
+    """Bytes in use that are not this process's: PyTorch before 2.0 names no process, but its sums leave a gap."""
+    own = next((name for name in UNOWNED if name in b), "")
+    if not own or "capacity" not in b or "free" not in b or "limit" in b:
+        return 0
+    rest = b["capacity"] - b["free"] - b[own]
+    least, share = UNOWNED[own]
+    return rest if rest > max(least, share * b["capacity"]) else 0
 
 
 ENCLOSING = {

@@ -118,7 +118,8 @@ def _message(ws: Workspace, failure: Failure) -> Iterator[Evidence]:
     if "other_process" in b:
         yield ws.cite(hit.file, hit.line, "memory.other_process_bytes", b["other_process"], **where)
         pids = ", ".join(map(str, failure.what.other_pids))
-        yield ws.cite(hit.file, hit.line, "memory.other_process", f"pid {pids}", **where)
+        who = f"pid {pids}" if pids else "not named: neither free nor held by this process"
+        yield ws.cite(hit.file, hit.line, "memory.other_process", who, **where)
     if b.get("asked", SMALL_REQUEST) < SMALL_REQUEST and b.get("free", 1) < 0.04 * b.get("capacity", 0):
         yield ws.cite(hit.file, hit.line, "memory.small_request_nearly_full", True, **where)
     if failure.what.kind == "shm":

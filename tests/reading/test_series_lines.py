@@ -227,3 +227,8 @@ def test_parts_of_a_file_join_to_the_whole(tmp_path, monkeypatch):
     for key, s in whole.items():
         for column in ("steps", "values", "lines", "offsets"):
             np.testing.assert_array_equal(getattr(s, column), getattr(joined[key], column))
+
+
+def test_a_console_table_whose_first_column_is_the_step() -> None:
+    reading = read_line(b"940\timages/sec: 311.4 +/- 0.7 (jitter = 9.8)\t6.912")
+    assert reading and reading.step == 940 and [(m.metric, v) for m, _, v, *_ in reading.values] == [("throughput", 311.4)]

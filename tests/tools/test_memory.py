@@ -38,6 +38,21 @@ def test_numbers_of_both_generations() -> None:
     assert new.bytes["capacity"] == int(79.15 * GIB) and new.bytes["in_use"] == int(49.10 * GIB)
 
 
+def test_what_nobody_accounts_for_belongs_to_another_process() -> None:
+    old = "CUDA out of memory. Tried to allocate 64.00 MiB (GPU 0; 10.76 GiB total capacity; {} already allocated; 40.00 MiB free; {} reserved in total by PyTorch)"
+    foreign, own = oom.parse(old.format("1.20 GiB", "1.40 GiB")), oom.parse(old.format("9.10 GiB", "9.40 GiB"))
+    assert foreign and foreign.bytes["other_process"] == pytest.approx(9.32 * GIB, rel=0.01) and not foreign.other_pids
+    assert own and "other_process" not in own.bytes
+    new = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB "
+        "of which 1.00 GiB is free. Including non-PyTorch memory, this process has {} memory in use. Of the allocated "
+        "memory 30.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated."
+    )
+    hidden, alone = oom.parse(new.format("33.00 GiB")), oom.parse(new.format("78.10 GiB"))
+    assert hidden and hidden.bytes["other_process"] == pytest.approx(45.15 * GIB, rel=0.01)
+    assert alone and "other_process" not in alone.bytes
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -129,6 +144,12 @@ def test_frames_tell_the_phase(phase: str, user: str, function: str, code: str, 
     assert any(user in line for line in seen.lines("memory.frame"))
     assert seen.one("memory.oom_step") == 42 and seen.one("memory.after_many_steps") is True
     assert seen.one("memory.oom_ranks") == [1] and seen.one("memory.one_rank_only") is True
+
+
+def test_an_argument_named_after_resuming_is_no_load(tmp_path: Path) -> None:
+    call = "trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)"
+    seen = look(oom_report, tmp_path, train_log=TRACE.format(user=call, function="forward", code="return layer(x)"))
+    assert "checkpoint_load" not in seen.values("memory.phase") and "forward" in seen.values("memory.phase")
 
 
 def test_another_rank_between_the_frames_is_passed_over(tmp_path: Path) -> None:

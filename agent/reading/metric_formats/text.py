@@ -27,6 +27,7 @@ _RANK = re.compile(
 )
 _PROGRESS = re.compile(rb"(\d+)/(\d+) \[[^\]\[]{0,120}?(?:([\d.]+)(it/s|s/it)|\?)")
 _COUNTING = re.compile(rb"(\d+)it \[[^\]\[]{0,120}?([\d.]+)(it/s|s/it)")
+_COLUMN = re.compile(rb"^(\d{1,9})\t")  # a table on the console whose first column is the step
 _OF_TOTAL = re.compile(rb"\[ *(\d+) */ *(\d+) *\]")
 _ASSIGNMENT = re.compile(rb"^\s{2,}[A-Za-z_.]+ = ")
 _TRAINING_BAR = re.compile(rb"^\s*(?:$|(?:steps?|train\w*|epoch|iter\w*)\b[^|]{0,40}$|\d+%)", re.I)
@@ -128,6 +129,8 @@ def _progress(line: bytes, reading: Reading) -> None:
         if not counting:
             if reading.step is None and reading.values and (of := _OF_TOTAL.search(line)):
                 reading.step, reading.total = float(of[1]), float(of[2])
+            elif reading.step is None and reading.values and (column := _COLUMN.match(line)):
+                reading.step, reading.step_span = float(column[1]), column.span(1)
             return
         if reading.step is None:
             reading.step = float(counting[1])

@@ -1,0 +1,111 @@
+"""Variants of a run by their pace: which is slower, by how much, and what differs in it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..reading.contrasts import Contrast, between_variants, between_versions
+from ..reading.curves import curves
+from ..reading.files import RunFile
+from ..reading.points import point_evidence
+from ..reading.series import Series
+from ..reading.settings import plain_value, read_settings
+from ..reading.versions import read_environment
+from ..tool import clean, finding, not_applicable, tool
+from ..types import Evidence, ToolResult
+from ..workspace import Workspace
+
+SLOWER = 1.3  # ratio of seconds per step from which a variant is slower
+LOOKED_AT = 40  # differences
+# metric -> whether more of it is faster; the first that two variants share decides
+METRICS = {"step_time": False, "bar_step_time": False, "throughput": True, "tflops": True}
+
+
+@tool(emits=("pace.slower_ratio", "pace.slower_variant", "pace.slower_with"), recall=True)
+def compare_paces(ws: Workspace) -> ToolResult:
+    """Compare the pace of variants of a run and say which settings and versions the slower one has.
+
+    Use when one configuration, environment or machine is slower than another. Gives the ratio of seconds per step
+    and, for the slowest variant, each setting and package that differs from the fastest one, as `name: fast -> slow`.
+    """
+    found = _slowest(ws)
+    if found is None:
+        return not_applicable("no two variants print their pace")
+    slow, fast, ratio = found
+    if ratio < SLOWER:
+        return clean(f"{_name(slow)} and {_name(fast)} run at a similar pace ({ratio:.2f} to 1)")
+    at = int(np.flatnonzero(slow.finite)[-1])
+    evidence = [
+        point_evidence(ws, slow, at, "pace.slower_ratio", round(ratio, 2)),
+        point_evidence(ws, slow, at, "pace.slower_variant", _name(slow)),
+        point_evidence(ws, fast, int(np.flatnonzero(fast.finite)[-1]), "pace.slower_ratio", round(ratio, 2)),
+        *_differences(ws, _name(slow), _name(fast)),
+    ]
+    with_what = ", ".join(dict.fromkeys(str(e.value) for e in evidence if e.key == "pace.slower_with"))
+    summary = f"{_name(slow)} takes {ratio:.2f} times as long a step as {_name(fast)}"
+    return finding(summary + (f"; it has {with_what}" if with_what else ""), evidence)
+
+
+def _name(s: Series) -> str:
+    return "good" if s.file.good else s.variant or s.file.variant or ""
+
+
+def _slowest(ws: Workspace) -> tuple[Series, Series, float] | None:
+    """Slowest and fastest variant by the first metric that two of them share, with the ratio of their times."""
+    found = curves(ws)
+    for metric, more_is_faster in METRICS.items():
+        by_name: dict[str, Series] = {}
+        for s in found.of(metric):
+            if (s.rank or 0) == 0 and s.finite.sum() >= 3 and (_name(s) not in by_name):
+                by_name[_name(s)] = s
+        if len(by_name) < 2 or ("" in by_name and "good" not in by_name):
+            continue
+        seconds = {name: _seconds(s, more_is_faster) for name, s in by_name.items()}
+        known = sorted((n for n in seconds if seconds[n] > 0), key=lambda n: seconds[n])
+        if len(known) >= 2:
+            fast, slow = known[0], known[-1]
+            return by_name[slow], by_name[fast], seconds[slow] / seconds[fast]
+    return None
+
+
+def _seconds(s: Series, more_is_faster: bool) -> float:
+    """Median time of a step, or the inverse of a median rate; the first steps warm up and are left out."""
+    values = s.values[s.finite & s.fair]
+    values = values[len(values) // 10 :]
+    median = float(np.median(values)) if len(values) else 0.0
+    return 0.0 if median <= 0 else 1 / median if more_is_faster else median
+
+
+def _differences(ws: Workspace, slow: str, fast: str) -> Iterator[Evidence]:
+    """Each setting and version as `name: fast -> slow`, with the line of each side."""
+    owners = _owners(ws)
+    for c in [*between_variants(read_settings(ws)), *between_versions(read_environment(ws))][:LOOKED_AT]:
+        sides = [_owner(part, c.places[i][0] if i < len(c.places) else None, owners) for i, part in _parts(c)]
+        if sorted(sides) != sorted((slow, fast)):
+            continue
+        values = dict(zip(sides, (plain_value(c.a), plain_value(c.b)), strict=True))
+        for file, line in dict.fromkeys(c.places):
+            yield ws.cite(file, line, "pace.slower_with", f"{c.name}: {values[fast]} -> {values[slow]}")
+
+
+def _parts(c: Contrast) -> list[tuple[int, str]]:
+    return list(enumerate(part.strip() for part in c.where.split(" / ")))
+
+
+def _owner(part: str, file: RunFile | None, owners: dict[str, str]) -> str:
+    """The variant that one side of a contrast belongs to: whose script names the file, else what the label says."""
+    return owners.get(file.name, part) if file else part
+
+
+def _owners(ws: Workspace) -> dict[str, str]:
+    """Config files that the script of one variant alone names: `--deepspeed ds_z3.json` in launch_b.sh."""
+    by_base = {f.path.name: f for f in ws.by_role("config")}
+    named: dict[str, set[str]] = defaultdict(set)
+    for s in read_settings(ws).all:
+        base = str(s.value).rsplit("/", 1)[-1] if isinstance(s.value, str) else ""
+        if base in by_base and s.file.variant and s.file != by_base[base]:
+            named[by_base[base].name].add(s.file.variant)
+    return {name: variants.pop() for name, variants in named.items() if len(variants) == 1}

@@ -1,0 +1,47 @@
+"""Which of two variants is slower, and what it has that the other has not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from captured import look
+from traindoctor.agent.tools.paces import compare_paces
+
+
+def _log(seconds: float) -> str:
+    return "".join(f"step {i} loss {4 - i / 50:.3f} step_time {seconds + i % 3 / 100:.3f} s\n" for i in range(1, 30))
+
+
+def test_the_slower_variant_and_the_setting_it_differs_in(tmp_path: Path) -> None:
+    seen = look(
+        compare_paces, tmp_path, run_a_log=_log(1.0), run_b_log=_log(2.6),
+        launch_a_sh="torchrun train.py --learning_rate 1e-4 --per_device_train_batch_size 8 --bf16 true\n",
+        launch_b_sh="torchrun train.py --learning_rate 1e-4 --per_device_train_batch_size 1 --bf16 true\n",
+    )  # fmt: skip
+    assert 2.4 < seen.one("pace.slower_ratio") < 2.7 and seen.one("pace.slower_variant") == "b"
+    assert set(seen.values("pace.slower_with")) == {"micro_batch_size: 8 -> 1"}
+
+
+def test_a_config_belongs_to_the_variant_whose_script_names_it(tmp_path: Path) -> None:
+    config = (
+        '{{"zero_optimization": {{\n"stage": {},\n"overlap_comm": true}},\n"gradient_clipping": 1.0,\n'
+        '"bf16": {{"enabled": true}},\n"train_micro_batch_size_per_gpu": 4,\n"gradient_accumulation_steps": 2}}\n'
+    )
+    seen = look(
+        compare_paces, tmp_path, run_a_log=_log(3.0), run_b_log=_log(1.0),
+        launch_a_sh="deepspeed train.py --deepspeed ds_z3.json --learning_rate 1e-4\n",
+        launch_b_sh="deepspeed train.py --deepspeed ds_z2.json --learning_rate 1e-4\n",
+        ds_z3_json=config.format(3), ds_z2_json=config.format(2),
+    )  # fmt: skip
+    assert "zero_stage: 2 -> 3" in seen.values("pace.slower_with")
+
+
+def test_equal_paces_and_a_single_run_are_no_finding(tmp_path: Path) -> None:
+    assert look(compare_paces, tmp_path, run_a_log=_log(1.0), run_b_log=_log(1.1)).result.outcome == "clean"
+    (tmp_path / "one").mkdir()
+    assert look(compare_paces, tmp_path / "one", train_log=_log(1.0)).result.outcome == "not_applicable"
+
+
+def test_broken_numbers_are_passed_over(tmp_path: Path) -> None:
+    broken = "".join(f"step {i} loss nan step_time nan s\n" for i in range(9))
+    assert look(compare_paces, tmp_path, run_a_log=broken, run_b_log=_log(1.0)).result.outcome == "not_applicable"

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from .commands import collect, config, diagnosis, evaluation, index, playbook, salvage, sessions, tool
+from .commands import collect, config, diagnosis, evaluation, index, playbook, preflight, salvage, sessions, tool
 from .commands.streams import nobody_listens
 from .errors import DoctorError
 
@@ -47,6 +47,7 @@ doctor.__doc__ = None  # the group's help is the app's, said once above
 
 app.command(name="ask")(diagnosis.ask)
 app.command(name="triage")(diagnosis.triage)
+app.command(name="preflight")(preflight.preflight)
 app.add_typer(tool.app, name="tool")
 app.add_typer(playbook.app, name="playbook")
 app.add_typer(index.app, name="index")

@@ -4,6 +4,8 @@
                                plan --diagnosis--> conclude --(rejected, once)--> plan
                                                    conclude -> END
 
+A question that asks for no diagnosis (`intent.py`) takes the same way with the calls that answer it.
+
 State is plain data (strict msgpack); the workspace and the planner travel in the context and are made again
 when a session is resumed. `act` is one `Send` for each call, so that a killed session runs only the killed
 call again.
@@ -21,13 +23,15 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Send, interrupt
 
+from .answers import answer, preflight_calls
 from .conclude import conclude
 from .deadline import Deadline
 from .errors import ParseError, ToolError
 from .events import ApprovalNeeded, CallStarted, Event, Note, ToolFinished
+from .intent import PREFLIGHT, hardware, intent_of, named
 from .library import broken, playbooks
 from .passages import passages
-from .planner import Diagnosis, Planner, View
+from .planner import Diagnosis, Planner, View, recalled
 from .playbook import causes
 from .predicates import Facts
 from .prior import prior
@@ -47,6 +51,7 @@ class State(TypedDict):
 
     question: str
     turn: int
+    intent: str
     results: Annotated[list[dict[str, Any]], operator.add]
     calls: list[dict[str, Any]]
     diagnosis: dict[str, Any] | None
@@ -63,23 +68,25 @@ class Context:
     planner: Planner
     allowed: Risk = Risk.READ
     can_ask: bool = False
+    intent: str = ""  # settles what is asked, whatever the question's words
     tell: Callable[[Event], None] = lambda event: None
     notes: list[str] = field(default_factory=list)
 
 
 def recall(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
-    """Plan the cheap read-only tools over everything there is; those already run in this session stay done."""
-    context, order = runtime.context, list(Risk)
-    done = {_call(r).identity for r in state.get("results", [])}
-    # what attaches to a process is done at the start where processes were named and it may be done unasked
-    named = bool(context.workspace.pids)
-    calls = [
-        Call(name, why="recall")
-        for name, t in all_tools().items()
-        if t.recall and (t.risk is Risk.READ or (named and order.index(t.risk) <= order.index(context.allowed)))
-    ]
+    """Plan what answers the question: for a diagnosis, the cheap read-only tools over everything there is."""
+    context, question = runtime.context, state.get("question", "")
+    intent = named(context.intent, question) if context.intent else intent_of(question)
+    done = frozenset(_call(r).identity for r in state.get("results", []))
+    if intent is None:
+        calls = recalled(context.allowed, done, attached=bool(context.workspace.pids))
+    else:
+        calls = list(intent.calls)
+        if intent.name == PREFLIGHT and (context.intent or context.workspace.files):
+            calls = preflight_calls(hardware(question))
     todo = [asdict(c) for c in calls if c.identity not in done]
-    return {"calls": todo, "rounds": 0, "rejections": [], "report": None}
+    name = intent.name if intent else ""
+    return {"calls": todo, "intent": name, "rounds": 0, "rejections": [], "report": None}
 
 
 def fan_out(state: State) -> list[Send] | str:
@@ -171,18 +178,21 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     diagnosis = Diagnosis(
         raw["cause"], [Hypothesis(**h) for h in raw["hypotheses"]], [Sentence(**s) for s in raw["sentences"]]
     )
-    concluded = conclude(diagnosis, facts, playbooks(), causes())
-    if concluded.dropped and not state["rejections"] and diagnosis.sentences:
-        return {"rejections": concluded.dropped, "diagnosis": None, "calls": []}
-    report = concluded.report
-    settled = report.status in ("confirmed", "healthy")
-    title, cause = report.root_cause.title, report.root_cause.id or ""
-    question = state.get("question", "")
-    report.next_steps += passages(question, title, cause, settled=settled, notes=context.notes)
+    question, dropped = state.get("question", ""), []
+    if diagnosis.cause is None:
+        report = answer(state.get("intent", ""), facts, playbooks())
+    else:
+        concluded = conclude(diagnosis, facts, playbooks(), causes())
+        report, dropped = concluded.report, concluded.dropped
+        if dropped and not state["rejections"] and diagnosis.sentences:
+            return {"rejections": dropped, "diagnosis": None, "calls": []}
+        settled = report.status in ("confirmed", "healthy")
+        title, cause = report.root_cause.title, report.root_cause.id or ""
+        report.next_steps += passages(question, title, cause, settled=settled, notes=context.notes)
     report.checked = [
         Checked(tool=r["call"]["tool"], outcome=r["outcome"], why=r["summary"]) for r in state["results"]
     ] + [Checked(tool="workspace", outcome="failed", why=f"{n}: {why}") for n, why in context.workspace.skipped[:40]]
-    report.meta = Meta(tool_calls=len(state["results"]), degraded=[*context.notes, *broken(), *concluded.dropped])
+    report.meta = Meta(tool_calls=len(state["results"]), degraded=[*context.notes, *broken(), *dropped])
     return {"report": report.model_dump(by_alias=True, mode="json")}
 
 
@@ -224,7 +234,11 @@ def view_of(state: State, context: Context) -> View:
     known = playbooks()
     done = frozenset(_call(r).identity for r in state.get("results", []))
     question = state.get("question", "")
-    return View(question, facts, known, prior(question, facts), done, context.allowed)
+    workspace, intent = context.workspace, state.get("intent", "")
+    attached = bool(workspace.pids)
+    diagnosable = attached or bool(workspace.by_role("log", "metrics", "capture"))
+    fitting = {} if intent else prior(question, facts)
+    return View(question, facts, known, fitting, done, context.allowed, intent, diagnosable, attached)
 
 
 def _call(result: dict[str, Any]) -> Call:

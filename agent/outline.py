@@ -71,8 +71,10 @@ class Outline:
 
 def outline(report: Report) -> Outline:
     """The report in the order a person reads it; empty sections are left out."""
-    sections = [_summary(report), _evidence(report), _chain(report), _also(report), _differential(report),
-                _fixes(report), _again(report), _next_steps(report), _checked(report)]  # fmt: skip
+    found = [_answer(report)] if report.status == "answer" else [
+        _summary(report), _evidence(report), _chain(report), _also(report), _differential(report)
+    ]  # fmt: skip
+    sections = [*found, _fixes(report), _again(report), _next_steps(report), _checked(report)]
     root = report.root_cause
     percent = f", {_percent(root.confidence)}" if report.status in ("confirmed", "likely", "hypothesis") else ""
     return Outline(
@@ -89,6 +91,8 @@ def place(e: CitedEvidence) -> str:
     """Where a piece of evidence stands: `logs/rank3.log:812`, a command, a record of a binary file."""
     if e.kind == "absent":
         return f"{e.key}: looked for, not there"
+    if e.kind == "document":
+        return one_line(f"{e.file} > {e.member}" if e.member else e.file or "")
     if e.file:
         return one_line(f"{e.file}:{e.line}" if e.line else f"{e.file} {e.member or ''}".rstrip())
     return one_line(" ".join(e.argv or ())) or e.key
@@ -113,6 +117,16 @@ def _summary(report: Report) -> Section:
     by_id = {e.id: e for e in report.evidence}
     told = [s for s in report.summary if not _only_quotes(s, by_id)]
     return Section("What happened", [Item(f"{one_line(s.text)}{_marks(s.cites)}") for s in told], prose=True)
+
+
+def _answer(report: Report) -> Section:
+    """Each sentence with where it stands: in a document, or in a file of the run."""
+    by_id = {e.id: e for e in report.evidence}
+    items = []
+    for s in report.summary:
+        places = dict.fromkeys(place(by_id[i]) for i in s.cites if i in by_id)
+        items.append(Item(one_line(s.text), mark=_cited(s.cites), remark=one_line(", ".join(places))))
+    return Section("Answer", items)
 
 
 def _only_quotes(s: Sentence, by_id: dict[str, CitedEvidence]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from .answers import is_answered
 from .hypotheses import rank
 from .playbook import Playbook
 from .predicates import Facts
@@ -30,13 +31,16 @@ class View:
     prior: Mapping[str, float] = field(default_factory=dict)
     done: frozenset[str] = frozenset()  # identities of the calls made
     allowed: Risk = Risk.READ
+    intent: str = ""  # what is asked where it is not a diagnosis
+    diagnosable: bool = True  # there are logs, captures or processes of a run
+    attached: bool = False  # the user named processes of the run
 
 
 @dataclass(slots=True)
 class Diagnosis:
-    """What a planner concludes; the gate and the predicates decide what of it stands."""
+    """What a planner concludes; the gate and the predicates decide what of it stands. No cause: an answer."""
 
-    cause: str
+    cause: str | None
     hypotheses: list[Hypothesis]
     sentences: list[Sentence] = field(default_factory=list)
 
@@ -51,12 +55,31 @@ class Offline:
     """Rank, run the check that separates the leading hypotheses, stop when one stands or checks run out."""
 
     def next(self, view: View) -> list[Call] | Diagnosis:
+        if view.intent:
+            if is_answered(view.intent, view.facts) or not view.diagnosable:
+                return Diagnosis(None, [])
+            if calls := recalled(view.allowed, view.done, attached=view.attached):
+                return calls  # nothing known answers it, so it may be about the run after all
         ranked = rank(view.playbooks, view.facts, view.prior)
         if not is_settled(ranked) and (call := _separating_check(ranked, view)):
             return [call]
         if verdict(ranked) == INSUFFICIENT and (call := _asked_check(view)):
             return [call]
         return Diagnosis(verdict(ranked), ranked)
+
+
+def recalled(allowed: Risk, done: frozenset[str], *, attached: bool) -> list[Call]:
+    """The cheap read-only tools over everything there is, less those already run in this session (`done`).
+
+    What attaches to a process is among them where processes were named and it may be done unasked.
+    """
+    order = list(Risk)
+    calls = [
+        Call(name, why="recall")
+        for name, t in all_tools().items()
+        if t.recall and (t.risk is Risk.READ or (attached and order.index(t.risk) <= order.index(allowed)))
+    ]
+    return [c for c in calls if c.identity not in done]
 
 
 def verdict(ranked: list[Hypothesis]) -> str:

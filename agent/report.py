@@ -52,10 +52,11 @@ class AlsoFound(_Part):
 
 
 class Sentence(_Part):
-    """A claim and the evidence it stands on."""
+    """A claim and the evidence it stands on. Of a preflight, `level` says whether it stops the job."""
 
     text: str
     cites: list[str] = []
+    level: Literal["", "stops", "look"] = ""
 
 
 class Differential(_Part):
@@ -81,7 +82,7 @@ class CitedEvidence(_Part):
     variant: str | None = None
     step: int | None = None
     time: str | None = None
-    kind: Literal["line", "command", "binary", "absent", "asked"]
+    kind: Literal["line", "command", "binary", "absent", "asked", "document"]
     file: str | None = None
     line: int | None = None
     offset: int | None = None

@@ -32,6 +32,7 @@ def diagnose(
     allow: Risk = Risk.READ,
     approve: Approve | None = None,
     state: Path | None = None,
+    intent: str = "",
 ) -> Iterator[Event]:
     """Diagnose a run.
 
@@ -40,6 +41,7 @@ def diagnose(
         allow: calls up to this risk run unasked.
         approve: asked about calls above it; without it they are refused.
         state: folder of the session database and the reports.
+        intent: what is asked (`preflight`), where the question's words are not to decide it.
 
     Yields:
         events; the last is `ReportReady`.
@@ -50,7 +52,7 @@ def diagnose(
     yield SessionStarted(name)
     values: dict[str, Any] = {}
     notes: list[str] = [degraded] if degraded else []
-    yield from _events(workspace, question, name, allow, approve, folder, notes, values)
+    yield from _events(workspace, question, name, allow, approve, folder, notes, values, intent)
     report = _complete(Report.model_validate(values["report"]), workspace, question, name, notes)
     report.meta.seconds = round(time.perf_counter() - began, 3)
     save_report(folder, report)
@@ -59,14 +61,14 @@ def diagnose(
 
 def _events(
     workspace: Workspace, question: str, name: str, allow: Risk, approve: Approve | None, folder: Path,
-    notes: list[str], values: dict[str, Any],
+    notes: list[str], values: dict[str, Any], intent: str,
 ) -> Iterator[Event]:  # fmt: skip
     """Run the graph in a thread, so that events arrive while it works."""
     inbox: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
 
     def work() -> None:
         try:
-            values.update(_run(workspace, question, name, allow, approve, folder, notes, inbox.put))
+            values.update(_run(workspace, question, name, allow, approve, folder, notes, inbox.put, intent))
             inbox.put(None)
         except BaseException as e:  # noqa: BLE001 - carried over to the caller's thread, which raises it
             inbox.put(e)
@@ -82,7 +84,7 @@ def _events(
 
 def _run(
     workspace: Workspace, question: str, name: str, allow: Risk, approve: Approve | None, folder: Path,
-    notes: list[str], tell: Callable[[Event], None],
+    notes: list[str], tell: Callable[[Event], None], intent: str,
 ) -> dict[str, Any]:  # fmt: skip
     os.environ.setdefault("LANGSMITH_TRACING", "false")
     os.environ.setdefault("LANGGRAPH_STRICT_MSGPACK", "true")
@@ -92,7 +94,7 @@ def _run(
     from .graph import Context, build_graph
     from .planner import Offline
 
-    context = Context(workspace, Offline(), allow, approve is not None, tell, notes)
+    context = Context(workspace, Offline(), allow, approve is not None, intent, tell, notes)
     with open_checkpoints(folder, notes) as checkpointer:
         graph = build_graph(checkpointer)
         config = {"configurable": {"thread_id": name}, "recursion_limit": 100, "max_concurrency": os.cpu_count() or 2}

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 Value = str | int | float | bool | None | list | dict
 Outcome = Literal["finding", "clean", "not_applicable", "not_allowed", "failed"]
-Kind = Literal["line", "command", "binary", "absent", "asked"]
+Kind = Literal["line", "command", "binary", "absent", "asked", "document"]
 
 LINE_CAP = 4096  # bytes of a line that a piece of evidence shows
 
@@ -34,6 +34,8 @@ class Evidence:
     `line` counts newlines from 1 and `text` is that line, decoded with replacement and cut at 4 KiB (`cut`).
     `file` is relative to the run, with an `r2/` prefix when there are several runs.
     `absent` evidence says what was looked for in `searched`; its value is the default that then applies.
+    `document` evidence is a passage of a playbook, a catalogue or a document of the user's: `file` names it,
+    `member` is its path of headings. It bears out an answer, never a diagnosis.
     """
 
     key: str

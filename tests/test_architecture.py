@@ -18,9 +18,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "probes"),
     ("playbook", "library", "knowledge", "index"),
     ("workspace", "tool", "reading"),
-    ("tools", "salvage"),
+    ("tools", "salvage", "patching"),
     ("predicates", "hypotheses", "planner", "question", "prior", "gate", "salience", "wording", "restart",
-     "conclude", "passages", "quotes", "patch", "llm", "proofs", "advice"),
+     "conclude", "intent", "answers", "passages", "quotes", "patch", "llm", "proofs", "advice"),
     ("graph", "checkpoints", "store"),
     ("session",),
     ("outline", "render", "markdown", "evals", "tui", "collect"),
@@ -38,7 +38,7 @@ def modules() -> list[tuple[str, Path]]:
     found = []
     for top in HOUSE:
         for path in sorted((ROOT / top).rglob("*.py")):
-            if not {"incidents", "demo"} & set(path.relative_to(ROOT).parts):
+            if "files" not in path.relative_to(ROOT).parts:  # of recorded runs
                 found.append((".".join(path.relative_to(ROOT).with_suffix("").parts), path))
     return found
 

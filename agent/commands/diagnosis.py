@@ -77,7 +77,13 @@ def _diagnose(
     from .progress import approve, follow, may_ask
 
     config = settle()
-    ws = workspace(run, good, also, question, pids)
+    from ..intent import intent_of
+    from ..workspace import Workspace
+
+    if run is None and not pids and intent_of(question) is not None:  # no run is needed to say what a word means
+        ws = Workspace([], question=question, may_be_empty=True)
+    else:
+        ws = workspace(run, good, also, question, pids)
     from .. import session as sessions
     from ..types import Risk
 

@@ -223,7 +223,7 @@ def _cited(ws: Workspace, case: _Case, key: str, value: Any, text: str) -> Evide
     if case.described.setting is not None:
         setting = case.described.setting
         return ws.binary(setting.file, setting.key, key, value, text)
-    return Evidence(key=key, value=value, kind="asked", text=text)
+    return Evidence(key=key, value=value, kind="document", file="knowledge/models.yaml", text=text)
 
 
 def _capacity(ws: Workspace, case: _Case) -> Evidence:

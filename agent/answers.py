@@ -1,0 +1,196 @@
+"""Reports that answer a question without a diagnosis: what is known, whether it fits, what to repair before a start.
+
+Every sentence shows the evidence it cites in the evidence's own words; none names a root cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any, Literal
+
+import yaml
+
+from .playbook import KNOWLEDGE, Playbook, Predicate
+from .predicates import Facts, judge
+from .report import CitedEvidence, Report, ReportFix, RootCause, Sentence
+from .types import Call, Evidence
+
+SHOWN = 12  # items of one kind
+WHOLE = 1  # passages shown whole; of the others their first words
+FIRST = 240  # characters of those
+LEVELS: dict[str, Literal["stops", "look", ""]] = {"stops": "stops", "look": "look", "known": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of `preflight.yaml`: the evidence it speaks of, what it says, where the repair stands."""
+
+    key: str
+    says: str
+    cause: str
+    level: Literal["stops", "look", ""]
+    predicate: Predicate | None
+
+    def fits(self, e: Evidence) -> bool:
+        if not fnmatchcase(e.key, self.key):
+            return False
+        return self.predicate is None or judge(self.predicate, Facts.of([e])).state == "true"
+
+
+@cache
+def _preflight() -> dict[str, Any]:
+    return yaml.safe_load((KNOWLEDGE / "preflight.yaml").read_text(encoding="utf-8"))
+
+
+def preflight_calls(hardware: Mapping[str, Any]) -> list[Call]:
+    """The checks of a preflight, in their order; `hardware` are the devices that the estimate is for."""
+    rows = [(row["tool"], hardware if row["tool"] == "estimate_memory" else {}) for row in _preflight()["calls"]]
+    return [Call(tool, dict(args), why="preflight") for tool, args in rows]
+
+
+@cache
+def _rows() -> tuple[_Row, ...]:
+    return tuple(
+        _Row(
+            row["key"], row["says"], row.get("cause", ""), level,
+            Predicate(key=row["key"], op=row["op"], value=row["value"]) if "op" in row else None,
+        )
+        for kind, level in LEVELS.items()
+        for row in _preflight()[kind]
+    )  # fmt: skip
+
+
+def is_answered(intent: str, facts: Facts) -> bool:
+    """Whether the calls of an intent found what answers it."""
+    keys = {"knowledge": ("knowledge.entry", "knowledge.passage"), "fit": ("estimate.total_bytes",)}.get(intent)
+    return keys is None or any(facts.get(key) for key in keys)
+
+
+def answer(intent: str, facts: Facts, playbooks: Sequence[Playbook]) -> Report:
+    """The report for an intent; says so where nothing answers it."""
+    looked_up = bool(facts.get("knowledge.*"))
+    if intent == "knowledge" or looked_up:
+        made = _known(facts)
+    else:
+        made = _fit(facts) if intent == "fit" else _launch(facts, playbooks)
+    ids = dict.fromkeys(i for s in made.summary for i in s.cites)
+    evidence = {e.id: e for found in facts.by_key.values() for e in found}
+    made.evidence = [CitedEvidence(**asdict(evidence[i])) for i in ids]
+    return made
+
+
+def _report(title: str, sentences: list[Sentence]) -> Report:
+    return Report(status="answer", root_cause=RootCause(id=None, title=title, confidence=0.0), summary=sentences)
+
+
+def _known(facts: Facts) -> Report:
+    """Entries of catalogues whole, then passages: the best one whole, where no entry says it already."""
+    entries, passages = facts.get("knowledge.entry"), facts.get("knowledge.passage")
+    if not entries and not passages:
+        report = _report("Nothing in the playbooks or documents answers this.", [])
+        report.next_steps = [
+            "Name a run to have it diagnosed: doctor ask QUESTION --run FOLDER",
+            "Add a document that knows: doctor index add FILE",
+        ]
+        return report
+    whole = WHOLE if not entries else 0
+    said = [Sentence(text=e.text, cites=[e.id]) for e in [*entries, *passages[:whole]]]
+    said += [Sentence(text=_first(e.text), cites=[e.id]) for e in passages[whole:]]
+    report = _report(str((entries or passages)[0].value), said)
+    slugs = [(e.file or "").removeprefix("playbook ") for e in passages if (e.file or "").startswith("playbook ")]
+    report.next_steps = [f"Read on: doctor playbook show {slug}" for slug in dict.fromkeys(slugs)]
+    return report
+
+
+def _first(text: str) -> str:
+    """The first sentences of a passage, cut where one ends."""
+    text = " ".join(text.split())
+    if len(text) <= FIRST:
+        return text
+    end = max(text.rfind(". ", 0, FIRST) + 1, text.rfind("; ", 0, FIRST))
+    return text[:end] if end > FIRST // 3 else text[:FIRST].rsplit(" ", 1)[0] + " \u2026"
+
+
+def _fit(facts: Facts) -> Report:
+    """The estimate, what it assumed, and the changes that make it fit."""
+    total = facts.get("estimate.total_bytes")
+    if not total:
+        report = _report("No model is described: there is nothing to estimate.", [])
+        report.next_steps = [
+            "Name the run or its config: doctor ask QUESTION --run FOLDER",
+            "Or give the sizes: doctor tool estimate-memory --config Qwen2.5-7B --gpu 80 --ranks 8 --zero 3",
+        ]
+        return report
+    fits = facts.get("estimate.fits")
+    words = {"yes": "It fits.", "tight": "It fits only just.", "no": "It does not fit."}
+    title = words[str(fits[0].value)] if fits else "How much it needs; the device's memory is not known."
+    told = [*total[:1], *facts.get("estimate.parameters")[:1], *facts.get("estimate.assumed")[:1]]
+    told += facts.get("estimate.change")[:SHOWN]
+    return _report(title, [Sentence(text=f"{e.text}.", cites=[e.id]) for e in told])
+
+
+def _launch(facts: Facts, playbooks: Sequence[Playbook]) -> Report:
+    """What stops the job, then what is worth a look, each with its repair."""
+    told: dict[str, list[tuple[_Row, Evidence]]] = {level: [] for level in LEVELS.values()}
+    for row, e in _sorted(facts):
+        told[row.level].append((row, e))
+    stops, look = told["stops"], told["look"]
+    title = f"{_count(len(stops), 'thing')} will go wrong" if stops else "Nothing found that stops it"
+    title += f", {_count(len(look), 'thing')} to look at." if look else "."
+    report = _report(title, [_sentence(row, e) for found in told.values() for row, e in found[:SHOWN]])
+    pages = _pages(playbooks)
+    causes = dict.fromkeys(row.cause for row, _ in stops if row.cause in pages)
+    report.fixes = [_fix(pages[cause]) for cause in causes if pages[cause].fixes]
+    hidden = len(stops[SHOWN:]) + len(look[SHOWN:])
+    if hidden:
+        report.next_steps.append(f"{_count(hidden, 'further thing')}: doctor tool lint-settings, find-hazards")
+    return report
+
+
+def _sorted(facts: Facts) -> list[tuple[_Row, Evidence]]:
+    """Each piece of evidence that a row speaks for, by the order of the rows; what reads the same once."""
+    ordinary = set(_preflight()["ordinary"])
+    found: dict[tuple[int, str], tuple[_Row, Evidence]] = {}
+    for e in (e for kept in facts.by_key.values() for e in kept):
+        absent = e.kind == "absent" and not e.key.startswith("lint.")  # a lint may be that something is not set
+        if e.key in ordinary or e.kind == "asked" or absent:
+            continue
+        number = next((n for n, row in enumerate(_rows()) if row.fits(e)), None)
+        if number is not None:
+            row = _rows()[number]
+            found.setdefault((number, _said(row, e)), (row, e))
+    return [found[place] for place in sorted(found)]
+
+
+def _said(row: _Row, e: Evidence) -> str:
+    text = " ".join(e.text.split())
+    return row.says.format(value=str(e.value)[:300] if e.value is not True else text, text=text[:300] or e.value)
+
+
+def _sentence(row: _Row, e: Evidence) -> Sentence:
+    return Sentence(text=f"{_said(row, e).rstrip('.')}.", cites=[e.id], level=row.level)
+
+
+def _pages(playbooks: Sequence[Playbook]) -> Mapping[str, Playbook]:
+    """The playbook of each cause, the one named like it first."""
+    pages: dict[str, Playbook] = {}
+    for p in playbooks:
+        if p.slug.replace("/", ".") == p.cause:
+            pages[p.cause] = p
+        pages.setdefault(p.cause, p)
+    return pages
+
+
+def _fix(page: Playbook) -> ReportFix:
+    first = page.fixes[0]
+    why = " ".join(filter(None, (first.why, first.text)))
+    commands = [*(f"export {k}={v}" for k, v in first.env.items()), *first.commands]
+    return ReportFix(title=f"{page.title}: {first.title}", why=why, commands=commands)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+

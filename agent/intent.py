@@ -1,0 +1,91 @@
+"""What a question asks for: the diagnosis of a run, or an answer that needs none (knowledge, a fit, a preflight)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import yaml
+
+from .playbook import KNOWLEDGE
+from .reading import model_config
+from .reading.memory_model_capacity import of_name
+from .types import Call
+
+PREFLIGHT = "preflight"
+_COUNT = re.compile(
+    r"\b(\d{1,5})\s*(?:[x\u00d7*]\s*)?(?:nvidia\s+)?(?:gpus?\b|cards?\b|[abhlv]\d{2,3}s?\b|gb200s?\b|rtx|\d{2,3}\s*gi?b\b)",
+    re.IGNORECASE,
+)
+_SIZE = re.compile(r"\b(\d{2,3})\s*gi?b\b", re.IGNORECASE)
+_NODES = re.compile(r"\b(\d{1,4})\s*nodes?\b", re.IGNORECASE)
+_WORD = re.compile(r"[\w./-]*\w")
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A kind of question and the calls that answer it."""
+
+    name: str
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A way to ask: any of its patterns, none of the others."""
+
+    intent: str
+    asks: re.Pattern[str]
+    unless: re.Pattern[str]
+
+
+@cache
+def _table() -> tuple[tuple[_Row, ...], dict[str, list[dict[str, Any]]]]:
+    data = yaml.safe_load((KNOWLEDGE / "intents.yaml").read_text(encoding="utf-8"))
+
+    def either(patterns: list[str]) -> re.Pattern[str]:
+        return re.compile("|".join(f"(?:{p})" for p in patterns), re.IGNORECASE)
+
+    return tuple(_Row(r["intent"], either(r["asks"]), either(r["unless"])) for r in data["rows"]), data["calls"]
+
+
+def intent_of(question: str) -> Intent | None:
+    """The first intent that the question has; None for a diagnosis."""
+    text = " ".join(question.split())[:2000]
+    row = next((r for r in _table()[0] if r.asks.search(text) and not r.unless.search(text)), None)
+    return named(row.intent, text) if row else None
+
+
+def named(name: str, question: str = "") -> Intent:
+    """An intent by name, with the arguments that the question gives."""
+    calls = []
+    for row in _table()[1][name]:
+        args = {k: question if v == "$question" else v for k, v in row.get("args", {}).items()}
+        if row["tool"] == "estimate_memory":
+            args |= hardware(question)
+        if "" not in args.values():
+            calls.append(Call(row["tool"], args, why=name))
+    return Intent(name, tuple(calls))
+
+
+def hardware(question: str) -> dict[str, Any]:
+    """Devices, their memory and the model that a question names, as arguments of `estimate_memory`."""
+    found: dict[str, Any] = {}
+    if m := _COUNT.search(question):
+        nodes = _NODES.search(question)
+        found["ranks"] = int(m[1]) * (int(nodes[1]) if nodes else 1)
+    card = next((w.removesuffix("s") for w in _WORD.findall(question) if _is_card(w)), "")
+    if m := _SIZE.search(question):
+        found["gpu"] = m[1]
+    elif card:
+        found["gpu"] = card
+    if model := next((w for w in _WORD.findall(question) if not _is_card(w) and model_config.of_name(w)), ""):
+        found["config"] = model
+    return found
+
+
+def _is_card(word: str) -> bool:
+    bare = word.removesuffix("s")
+    return any(c.isdigit() for c in bare) and of_name(bare) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -85,6 +86,50 @@ def _disordered(r: Record) -> bool:
     if len(roles) < 2:
         return False
     return roles[0] in ("assistant", "gpt") or (roles[-1] in ("user", "human") and "messages" in r.fields)
+
+
+_SPEAKERS = frozenset({
+    "system", "user", "human", "assistant", "gpt", "model", "bot", "chatbot", "ai", "tool", "tools", "function",
+    "function_call", "function_response", "tool_call", "tool_response", "observation", "environment", "developer",
+    "ipython", "prompter", "client", "context", "instruction",
+})  # fmt: skip
+
+
+def speakers(found: list[Record]) -> Iterator[Found]:
+    """A turn by somebody whom few records know and no chat template does."""
+    counts: Counter[str] = Counter()
+    first: dict[str, Record] = {}
+    for r in found:
+        for turn in r.turns:
+            name = turn.get("role", turn.get("from"))
+            if isinstance(name, str):
+                counts[name.lower()] += 1
+                first.setdefault(name.lower(), r)
+    strange = [name for name in counts if name not in _SPEAKERS]
+    if strange and any(name in _SPEAKERS for name in counts):
+        for name in sorted(strange, key=lambda n: counts[n])[:2]:
+            yield "unknown_role", name, first[name]
+
+
+def nulls(found: list[Record]) -> Iterator[Found]:
+    """Nothing, NaN or infinity where the other records hold numbers."""
+    for r in found:
+        for name, value in r.fields.items():
+            cells = value if isinstance(value, list) else [value]
+            if not cells or len(cells) > 100_000:
+                continue
+            broken = sum(c is None or (isinstance(c, float) and not math.isfinite(c)) for c in cells)
+            if broken and _numeric(found, name):
+                yield "null_values", f"{name}: {broken} of {len(cells)}", r
+                break
+
+
+def _numeric(found: list[Record], name: str) -> bool:
+    """Whether most records hold numbers in a field: one, or a list of them."""
+    values = [r.fields[name] for r in found[:200] if r.fields.get(name) is not None]
+    firsts = [next((c for c in v if c is not None), None) if isinstance(v, list) else v for v in values]
+    known = [f for f in firsts if f is not None]
+    return len(known) >= 3 and sum(_kind(f) == "number" for f in known) >= 0.9 * len(known)
 
 
 def modalities(found: list[Record]) -> Iterator[Found]:

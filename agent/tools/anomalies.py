@@ -31,7 +31,7 @@ _FACTS = {
     "learning_rate.constant", "learning_rate.warmup_seen", "throughput.value", "step_time.median",
     "step_time.jitter_ratio", "memory.peak_bytes", "reward.mean_last", "reward.rising", "kl.max", "loss.decreasing",
     "accuracy.value", "aux_loss.value", "variant.outcome", "variant.best", "variant.worst", "eval.gap_ratio",
-    "data_time.fraction", "clip_ratio.zero", "learning_rate.missing", "resume.from_step",
+    "data_time.fraction", "clip_ratio.zero", "learning_rate.missing", "resume.from_step", "loss.few_steps",
 }  # fmt: skip
 
 

@@ -71,6 +71,8 @@ def _questions(found: list[Record], limits: Limits) -> Iterator[samples.Found]:
     yield from samples.modalities(found)
     yield from samples.empties(found)
     yield from samples.schemas(found)
+    yield from samples.speakers(found)
+    yield from samples.nulls(found)
     yield from samples.damage(found)
     yield from samples.repeats(found)
     yield from samples.ranges(found, limits.classes, limits.vocabulary)

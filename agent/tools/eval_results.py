@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
 
+from ..reading.datasets.before_after import changes
 from ..reading.datasets.failures import reasons, together
 from ..reading.datasets.results import Item, Results, results
 from ..reading.datasets.rows import cited, preview
@@ -30,9 +32,10 @@ def eval_failures(
 
     Use when a score is lower than expected or at chance. Reads samples and results of lm-evaluation-harness,
     OpenCompass, and JSON or JSON lines with a prediction and an answer. A value is the share of all items.
+    Compares scores before and after training where two files give them.
     """
     found = results(ws, path)
-    evidence = list(summaries(ws, path))
+    evidence = [*summaries(ws, path), *_before_after(ws)]
     if not found and not evidence:
         return not_applicable(f"no results of an evaluation {'named ' + path if path else 'among the files'}")
     text: list[str] = []
@@ -56,6 +59,16 @@ def eval_failures(
         why = unread[0] if unread else "only summaries are there, no items"
         return ToolResult("failed", f"{said}, nothing odd seen; {why}", evidence, "\n".join([said, *text]))
     return clean(f"{said}: wrong answers are just wrong", evidence, "\n".join([said, *text]))
+
+
+def _before_after(ws: Workspace) -> Iterator[Evidence]:
+    """Scores that fell or rose with the training, both lines of each."""
+    for change in sorted(changes(ws), key=lambda c: c.after - c.before)[:8]:
+        if change.fell or change.rose:
+            told = {"name": change.name, "before": change.before, "after": change.after}
+            key = f"eval_result.{'fell' if change.fell else 'rose'}_after_training"
+            for file, line in zip(change.files, change.lines, strict=True):
+                yield ws.cite(file, line, key, told)
 
 
 def _group(

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 
 from ..reading import numerics as reading
 from ..reading.files import Line, RunFile
+from ..reading.implementations import continuations, disagreements
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 _FILE_LIMIT = 64 << 20
-_TELLING = (b"abs max", b"absmax", b"tensor(", b"float16", b"exact", b"expected", b"reference", b"returned nan")
+_TELLING = (
+    b"abs max", b"absmax", b"tensor(", b"float16", b"exact", b"expected", b"reference", b"returned nan", b"eager",
+    b"compile", b"resumed", b"restored", b"reloaded", b"fp32", b"sdpa",
+)  # fmt: skip
 _BACKWARD = re.compile(rb"Function '?(\w+)'? returned nan values in its (\d+)th output")
 _NAMED = re.compile(
     rb"(?i)\b(?:nan|inf|non-?finite)\w*(?:/inf)?(?: values?)? (?:found |detected |encountered |first seen )?"
@@ -26,11 +30,12 @@ def numerics(ws: Workspace) -> ToolResult:
     """Read what the run printed about its own tensors.
 
     Activation dumps (HF underflow/overflow report), tensors printed before and after training, label batches,
-    exact sums beside reduced ones, counters kept in 16 bits, autograd's anomaly detection.
+    exact sums beside reduced ones, counters kept in 16 bits, one quantity from two implementations, a continued run
+    beside the uninterrupted one, autograd's anomaly detection.
     """
     evidence: list[Evidence] = []
     looked = 0
-    for file in ws.by_role("log", "capture", "other", "data", "metrics"):
+    for file in ws.by_role("log", "capture", "other", "data", "metrics", "environment"):
         if file.size > _FILE_LIMIT or file.good:
             continue
         if not any(any(t in block for t in _TELLING) for block in ws.blocks(file)):
@@ -63,6 +68,15 @@ def _of_file(ws: Workspace, file: RunFile) -> Iterator[Evidence]:
             yield ws.cite(file, sums.reduced_line, "numerics.bf16_counter", sums.rounded)
     for name, dtype, line in list(reading.low_precision_counters(again()))[:6]:
         yield ws.cite(file, line, "numerics.low_precision_counter", f"{name} {dtype}")
+    for pair in list(disagreements(again()))[:6]:
+        told = dict(zip(pair.names, pair.values, strict=True))
+        for line in pair.lines:
+            yield ws.cite(file, line, "numerics.implementations_differ", told)
+    for row in list(continuations(again()))[:3]:
+        told = {"step": row.step, "whole": row.whole, "again": row.again}
+        key = "numerics.update_differs_after_load" if row.agrees else "numerics.differs_after_load"
+        for line in filter(None, (row.agrees, row.parts)):
+            yield ws.cite(file, line, key, told)
     yield from _named(ws, file, again())
 
 

@@ -20,7 +20,7 @@ from traindoctor.agent.reading.series import Track
 
 FILE = RunFile("train.log", Path("train.log"), "log", 0)
 FACTS = {
-    "loss.initial_value", "loss.final_value", "loss.decreasing", "grad_norm.max", "grad_norm.last",
+    "loss.initial_value", "loss.final_value", "loss.decreasing", "loss.few_steps", "grad_norm.max", "grad_norm.last",
     "learning_rate.peak", "learning_rate.constant", "learning_rate.warmup_seen", "throughput.value",
     "step_time.median", "step_time.jitter_ratio", "memory.peak_bytes", "memory.steps_up", "eval.gap_ratio",
     "reward.mean_last", "reward.rising", "kl.max", "clip_ratio.zero", "data_time.fraction", "entropy.falling",

@@ -131,6 +131,28 @@ def test_tokens_that_should_frame_a_sequence(tmp_path) -> None:
 
 def test_answers_whose_turn_is_never_closed(tmp_path) -> None:
     head = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-    assert _check(tmp_path, data__jsonl=_jsonl(*[{"text": head + "hello."}] * 3))[1]["data.bos_missing", 1] == "<|im_end|>"
+    assert (
+        _check(tmp_path, data__jsonl=_jsonl(*[{"text": head + "hello."}] * 3))[1]["data.bos_missing", 1] == "<|im_end|>"
+    )
     sound = [{"text": head + "hello.<|im_end|>"}] * 3
     assert ("data.bos_missing", 1) not in _check(tmp_path, data__jsonl=_jsonl(*sound))[1]
+
+
+def test_nothing_where_numbers_should_be(tmp_path) -> None:
+    rows = [{"frame": n, "state": [0.1 * n, 1.0], "task": f"pick cup {n}", "length": 0.5 * n} for n in range(12)]
+    assert _check(tmp_path, data__jsonl=_jsonl(*rows))[0].outcome == "clean"
+    rows[7] |= {"state": [None, None]}
+    rows[9] |= {"length": float("nan")}
+    _, found = _check(tmp_path, data__jsonl=_jsonl(*rows))
+    assert found["data.null_values", 8] == "state: 2 of 2"
+    assert found["data.null_values", 10] == "length: 1 of 1"
+
+
+def test_a_speaker_that_no_template_knows(tmp_path) -> None:
+    rows = [
+        {"messages": [{"role": "user", "content": f"Say {n}"}, {"role": "assistant", "content": f"{n}."}]}
+        for n in range(5)
+    ]
+    assert not [k for k, _ in _check(tmp_path, data__jsonl=_jsonl(*rows))[1] if k == "data.unknown_role"]
+    rows.append({"messages": [{"role": "user", "content": "Hi"}, {"role": "narrator", "content": "Hello."}]})
+    assert _check(tmp_path, data__jsonl=_jsonl(*rows))[1]["data.unknown_role", 6] == "narrator"

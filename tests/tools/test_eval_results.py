@@ -150,3 +150,23 @@ def test_torn_results(tmp_path) -> None:
     path.write_bytes(path.read_bytes()[:-90] + b"\n\xff\xfe{{{\n")
     seen = Seen(eval_failures(Workspace([tmp_path])), tmp_path)
     assert seen.result.outcome == "failed"
+
+
+TABLE = """|Tasks|Version|Filter|n-shot|Metric|   |Value |   |Stderr|
+|-----|------:|------|-----:|------|---|-----:|---|-----:|
+|mmlu |      2|none  |     5|acc   |↑  |{0}|±  |0.0040|
+"""
+
+
+def test_scores_before_and_after_training(tmp_path) -> None:
+    (tmp_path / "bench_base.txt").write_text(TABLE.format("0.6212") + "domain: 31.0\n")
+    (tmp_path / "bench_tuned.txt").write_text(TABLE.format("0.4105") + "domain: 80.5\n")
+    keys = [(e.key, e.value["name"]) for e in eval_failures(Workspace([tmp_path])).evidence]
+    assert ("eval_result.fell_after_training", "mmlu acc") in keys
+    assert ("eval_result.rose_after_training", "domain") in keys
+
+
+def test_scores_that_stay_are_not_told(tmp_path) -> None:
+    (tmp_path / "bench_base.txt").write_text(TABLE.format("0.6212"))
+    (tmp_path / "bench_tuned.txt").write_text(TABLE.format("0.6150"))
+    assert eval_failures(Workspace([tmp_path])).outcome == "not_applicable"

@@ -102,7 +102,10 @@ def test_routers(tmp_path):
 
 
 def test_a_gated_unit_is_no_router(tmp_path):
-    dense = {"layers.0.mlp.gate.weight": np.ones((4, 8), np.float32), "layers.0.mlp.up.weight": np.ones((4, 8), np.float32)}
+    dense = {
+        "layers.0.mlp.gate.weight": np.ones((4, 8), np.float32),
+        "layers.0.mlp.up.weight": np.ones((4, 8), np.float32),
+    }
     assert seen_in(saved(tmp_path, dense)).result.outcome == "not_applicable"
 
 
@@ -121,7 +124,10 @@ def test_lists_in_logs(tmp_path, wording):
 
 
 def test_a_curve_for_each_expert(tmp_path):
-    rows = [{"step": s, **{f"moe/layer_0/expert_{e}_load": load for e, load in enumerate((0.9, 0.1, 0.0, 0.0))}} for s in (1, 2, 3)]
+    rows = [
+        {"step": s, **{f"moe/layer_0/expert_{e}_load": load for e, load in enumerate((0.9, 0.1, 0.0, 0.0))}}
+        for s in (1, 2, 3)
+    ]
     seen = look(expert_usage, tmp_path, metrics_jsonl="\n".join(map(json.dumps, rows)) + "\n")
     assert seen.one("expert.dead") == 2
 
@@ -133,7 +139,13 @@ def test_a_step_without_tokens_for_one_expert_is_no_death(tmp_path):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from(["tokens_per_expert: [", "1, 2", "nan", "-3", "]", "expert load = [1e400, 1]"]) | st.text(max_size=30), max_size=12))
+@given(
+    st.lists(
+        st.sampled_from(["tokens_per_expert: [", "1, 2", "nan", "-3", "]", "expert load = [1e400, 1]"])
+        | st.text(max_size=30),
+        max_size=12,
+    )
+)
 def test_no_text_breaks_the_reader(tmp_path_factory, parts):
     folder = tmp_path_factory.mktemp("text")
     (folder / "train.log").write_text("expert " + " ".join(parts), errors="replace")
@@ -163,4 +175,17 @@ def test_names_of_each_framework(expert, router, bias):
 
 
 def test_shared_experts_are_not_routed():
-    assert not mixtures(shaped(("layers.0.mlp.shared_experts.gate_proj.weight", (8, 8)), ("layers.0.mlp.shared_expert.up.weight", (8, 8))))
+    assert not mixtures(
+        shaped(
+            ("layers.0.mlp.shared_experts.gate_proj.weight", (8, 8)), ("layers.0.mlp.shared_expert.up.weight", (8, 8))
+        )
+    )
+
+
+def test_router_scores_that_rise_all_along(tmp_path) -> None:
+    from traindoctor.agent.tools.anomalies import find_anomalies
+
+    rows = "".join(f'{{"step": {n}, "train/loss": {3 - n / 100}, "router_z_loss": {8 + n / 10}}}\n' for n in range(60))
+    (tmp_path / "metrics.jsonl").write_text(rows)
+    keys = {e.key for e in find_anomalies(Workspace([tmp_path])).evidence}
+    assert "router.z_loss_rising" in keys

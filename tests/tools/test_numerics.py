@@ -93,3 +93,28 @@ def test_no_text_breaks_the_readers(texts):
     lines = [Line(i + 1, 0, t.encode()) for i, t in enumerate(texts)]
     for read in (dump_rows, printed_tensors, compared_sums, low_precision_counters):
         list(read(lines))
+
+
+def test_two_implementations_of_one_quantity(tmp_path):
+    found = look(
+        tmp_path,
+        "loss without ignored targets\n  eager    2.3026\n  compiled 2.3027\nloss with ignored targets\n"
+        "  eager: tensor(2.3026, device='cuda:0')\n  compiled: tensor(9.1202, device='cuda:0')\n",
+    )
+    told = found["numerics.implementations_differ"]
+    assert {e.line for e in told} == {5, 6} and told[0].value == {"eager": 2.3026, "compiled": 9.1202}
+
+
+def test_times_of_implementations_are_no_disagreement(tmp_path):
+    found = look(tmp_path, "forward pass, ms\n  eager    12.5\n  compiled  5.1\nexact\n")
+    assert "numerics.implementations_differ" not in found
+
+
+def test_a_run_beside_its_continuation(tmp_path):
+    table = "step  baseline  resumed\n100  2.100  2.100\n101  2.090  88.4\n102  2.080  60.2\n"
+    found = look(tmp_path, table)
+    assert {e.line for e in found["numerics.update_differs_after_load"]} == {2, 3}
+    other = look(tmp_path, "step  baseline  resumed\n100  2.100  9.7\n101  2.090  9.6\n")
+    assert "numerics.differs_after_load" in other and "numerics.update_differs_after_load" not in other
+    same = look(tmp_path, "step  baseline  resumed\n100  2.100  2.101\n101  2.090  2.088\n")
+    assert "numerics.differs_after_load" not in same

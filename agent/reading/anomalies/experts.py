@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -40,6 +41,14 @@ def expert_findings(group: Group) -> Iterator[Finding]:
             first, last = level(curve.values, head(len(curve), 0.25, 2)), level(curve.values, tail(len(curve), 0.25, 2))
             if first > 0 and last > 3 * first and (divergence(curve) or last > 10 * first):
                 yield curve.at(key, plain(round(last / first, 3)), len(curve) - 1)
+            elif first > 0 and last > 1.25 * first and _climbs(curve.values):
+                yield curve.at("router.z_loss_rising", plain(round(last / first, 3)), len(curve) - 1)
+
+
+def _climbs(values: np.ndarray) -> bool:
+    """Whether a curve rises all along: each of six stretches lies above the one before."""
+    levels = [float(np.median(part)) for part in np.array_split(values, 6)]
+    return len(values) >= 12 and all(a < b for a, b in pairwise(levels))
 
 
 def accuracy_findings(group: Group, classes: float | None) -> Iterator[Finding]:

@@ -33,6 +33,7 @@ _COMMON_N = (
     151_643,
     151_936,
 )
+_FEW_STEPS = 300  # a whole run of so many steps has hardly begun to learn
 _N_SETTINGS = {"micro_batch_size", "global_batch_size", "vocab_size", "classes", "num_experts", "samples_per_prompt"}
 
 
@@ -53,6 +54,8 @@ def loss_findings(group: Group, settings: Sequence[PlainSetting]) -> Iterator[Fi
     yield from _constant(curve)
     yield from _stuck(curve, settings)
     yield from _high_start(curve, settings)
+    if curve.series.stepped and len(curve) >= 20 and curve.steps[0] <= 20 and 50 <= curve.steps[-1] <= _FEW_STEPS:
+        yield curve.at("loss.few_steps", plain(curve.steps[-1]), len(curve) - 1)
 
 
 def _not_finite(series: Series, group: Group) -> Iterator[Finding]:
@@ -92,8 +95,13 @@ def _ramp(series: Series | None, offset: int) -> tuple[Series, int] | None:
     base = float(np.median(values[: max(3, len(values) * 2 // 3)]))
     rise = 3.0 if series.metric == "grad_norm" else 1.5
     last = float(np.median(values[-2:]))
-    if base > 0 and last > rise * base and last - base > 5 * noise(values[: max(3, len(values) * 2 // 3)]):
+    spread = noise(values[: max(3, len(values) * 2 // 3)])
+    if base > 0 and last > rise * base and last - base > 5 * spread:
         return series, int(places[-1])
+    if series.metric != "grad_norm" and base > 0 and last > 1.12 * base and last - base > 8 * spread:
+        late = values[-8:]  # a slow climb: most points of it above the one before, all above the level
+        if len(late) == 8 and (np.diff(late) > 0).sum() >= 5 and late[2:].min() > base + 2 * spread:
+            return series, int(places[-1])
     return None
 
 

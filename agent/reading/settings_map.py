@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,6 +13,8 @@ from typing import Any
 import yaml
 
 from ..errors import KnowledgeError
+from ..paths import cache_folder
+from .compiled import keep, read_kept
 from .settings_values import UNSET, as_type
 
 MAP = Path(__file__).resolve().parent.parent.parent / "knowledge" / "settings.yaml"
@@ -61,6 +65,9 @@ def normal(key: str) -> str:
     return key.strip().lstrip("-+~").lower().replace("-", "_").replace(" ", "_")
 
 
+_part = cache(normal)  # for parts of the map's own spellings, which recur
+
+
 class SettingsMap:
     """All canonical settings and their spellings."""
 
@@ -77,7 +84,10 @@ class SettingsMap:
             for framework, spellings in c.spelled.items():
                 for s in spellings:
                     kept_inside = s.segments[0].startswith("=")
-                    clean = Spelling(s.name, (s.segments[0].lstrip("="), *s.segments[1:]), s.scale, s.fixed, s.invert)
+                    clean = s
+                    if kept_inside:
+                        segments = (s.segments[0].lstrip("="), *s.segments[1:])
+                        clean = Spelling(s.name, segments, s.scale, s.fixed, s.invert)
                     self._add(framework, clean)
                     if framework != "also" and not kept_inside and framework not in _PRIVATE:
                         owners.setdefault(clean.segments, set()).add(c.name)
@@ -150,7 +160,7 @@ def settings_map(path: Path = MAP) -> SettingsMap:
     Raises:
         KnowledgeError: the file is malformed.
     """
-    data = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    data = _parsed(path)
     frameworks = [
         Framework(
             name, tuple(f.get("extends", ())),
@@ -161,6 +171,17 @@ def settings_map(path: Path = MAP) -> SettingsMap:
     known = {f.name for f in frameworks}
     canonical = [_canonical(name, entry, known, path) for name, entry in data["settings"].items()]
     return SettingsMap(frameworks, canonical, data)
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    """The file as plain data. JSON of it is kept in the cache: YAML of this size costs fifty times as much."""
+    text = path.read_bytes()
+    kept_at = cache_folder() / f"settings-{hashlib.sha256(text).hexdigest()[:24]}.json"
+    if (kept := read_kept(kept_at)) is None:
+        data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        kept = json.dumps(data).encode()
+        keep(kept_at, kept)
+    return json.loads(kept)
 
 
 def _canonical(name: str, entry: dict[str, Any], frameworks: set[str], path: Path) -> Canonical:
@@ -187,8 +208,8 @@ def _canonical(name: str, entry: dict[str, Any], frameworks: set[str], path: Pat
 
 def _spelling(name: str, spelled: str | dict[str, Any]) -> Spelling:
     if isinstance(spelled, str):
-        return Spelling(name, tuple(normal(p) for p in spelled.split(".")))
+        return Spelling(name, tuple(_part(p) for p in spelled.split(".")))
     return Spelling(
-        name, tuple(normal(p) for p in spelled["key"].split(".")), float(spelled.get("scale", 1)),
+        name, tuple(_part(p) for p in spelled["key"].split(".")), float(spelled.get("scale", 1)),
         spelled.get("as", UNSET), bool(spelled.get("invert")),
     )  # fmt: skip

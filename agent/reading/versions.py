@@ -63,6 +63,10 @@ _COUNT = re.compile(
     r"|\b(\d{1,3}) ?[x\u00d7*] ?(?=NVIDIA |[ABH]\d{3}|L40|RTX|V100)"
 )
 
+_LIBRARY_PATH = re.compile(
+    r"\bLD_(?:LIBRARY_PATH|PRELOAD)\s?[=:]\s?[\"']?((?!\s)\S*(?:cuda|nccl|nvidia|cudnn|torch|conda|stdc)\S*)"
+)
+
 
 @dataclass(frozen=True)
 class Names:
@@ -97,7 +101,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something else about the machine: gpu, gpu_count, arch, os, compute_capability."""
+    """Something else about the machine: gpu, gpu_count, arch, os, compute_capability, library_path."""
 
     key: str
     value: Any
@@ -231,6 +235,8 @@ def _facts(text: str, listing: bool) -> Iterator[tuple[str, Any]]:
         yield "os", m[1]
     elif ".dylib" in text:
         yield "os", "macOS"
+    if m := _LIBRARY_PATH.search(text):
+        yield "library_path", m[1].rstrip("\"';")[:300]
     if m := _CAPABILITY.search(text):
         digits = m[1] or m[4] or f"{m[2]}{m[3]}"
         yield "compute_capability", f"sm_{digits}"

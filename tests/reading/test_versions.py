@@ -90,6 +90,8 @@ def test_python_from_a_traceback(tmp_path):
         ("aarch64", "arch", "aarch64"),
         ("ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'", "compute_capability", "sm_121a"),
         ("Ubuntu 24.04.4 LTS", "os", "Ubuntu 24.04.4"),
+        ("export LD_LIBRARY_PATH=/usr/local/cuda-11.8/lib64:$X", "library_path", "/usr/local/cuda-11.8/lib64:$X"),
+        ('LD_PRELOAD="/opt/conda/lib/libstdc++.so.6"', "library_path", "/opt/conda/lib/libstdc++.so.6"),
     ],
 )
 def test_machine_facts(line, key, value):

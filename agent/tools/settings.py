@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from ..reading.asked_times import times_not_applied
 from ..reading.settings import Setting, Settings, plain_value
 from ..reading.settings import read_settings as reading_of
 from ..reading.settings_map import settings_map
@@ -94,3 +95,20 @@ def _summary(reading: Settings, told: list[Setting]) -> str:
 def _row(s: Setting) -> str:
     side = "used" if s.used else "asked"
     return f"{side} {s.name} = {s.value!r}  ({s.file.name}:{s.line.number} {s.key})"
+
+
+@tool(emits=("timeout.not_applied",), recall=True)
+def check_time_limits(ws: Workspace) -> ToolResult:
+    """Compare time limits that were set with the limits that errors name.
+
+    Use where a longer timeout was asked for and the job still gives up after the old time: the setting or variable
+    did not reach the process that waits.
+    """
+    evidence = []
+    for found in list(times_not_applied(ws))[:PER_NAME]:
+        says = f"{found.asked}, but the limit that was in force: {found.told}"
+        evidence.append(ws.cite(found.setting.file, found.setting.line, "timeout.not_applied", says))
+        evidence.append(ws.cite(found.failure.file, found.failure.line, "timeout.not_applied", says))
+    if not evidence:
+        return clean("no error names another time limit than the ones that were set")
+    return finding(str(evidence[0].value), evidence, "\n".join(f"{e.file}:{e.line} {e.value}" for e in evidence))

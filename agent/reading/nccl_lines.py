@@ -32,7 +32,7 @@ PROGRESS = re.compile(
 )
 FINGERPRINT = re.compile(
     r"Rank (?P<rank>\d+) is running (?:inconsistent )?collective: CollectiveFingerPrint\("
-    r"(?:SequenceNumber=(?P<seq>\d+), ?)?OpType=(?P<op>\w+)"
+    r"(?:SequenceNumber=(?P<seq>\d+),? ?)?OpType=(?P<op>\w+)"
     r"(?:, TensorShape=\[(?P<shape>[\d, ]*)\])?(?:, TensorDtypes=(?P<dtype>\w+))?"
 )
 ASPECT = re.compile(r"Collectives differ in the following aspects:(?P<what>.{0,300})", re.IGNORECASE | re.DOTALL)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..reading import nccl_lines as nl
 from ..reading.anchor_lines import Anchored, Hit, anchored
+from ..reading.late_ranks import working
 from ..reading.tail import last_line
 from ..tool import clean, finding, tool
 from ..types import Evidence, ToolResult
@@ -30,7 +31,8 @@ class Report:
     emits=(
         "watchdog.timeout", "watchdog.seq", "watchdog.timeout_ms", "watchdog.ran_ms", "watchdog.barrier",
         "watchdog.first_collective", "watchdog.progress", "watchdog.behind_rank", "watchdog.ranks_reporting",
-        "watchdog.ranks_silent", "watchdog.one_silent", "watchdog.seq_differs", "watchdog.op_differs",
+        "watchdog.ranks_silent", "watchdog.one_silent", "watchdog.silent_rank_works",
+        "watchdog.seq_differs", "watchdog.op_differs",
         "watchdog.size_differs", "watchdog.shape_differs", "watchdog.mismatch",
         "watchdog.async_error", "watchdog.remote_closed", "watchdog.connection_reset", "watchdog.peer_last_line",
         "watchdog.local_peer_closed",
@@ -195,7 +197,11 @@ def _roster(ws: Workspace, reports: list[Report], world: tuple[int, Hit] | None)
     # the world size is stated by its own line where there is one; else the highest reporting rank implies it
     cited = world[1] if world and size == world[0] else last.hit
     yield ws.cite(cited.file, cited.line, "watchdog.ranks_silent", silent[:64])
-    if len(silent) == 1:
+    first = next((r for r in reports if r.work and r.work.timeout_ms), None)
+    late = working(ws, silent[:8], first.hit, first.work.timeout_ms or 0) if first is not None and first.work else {}
+    for rank, (file, line) in late.items():
+        yield ws.cite(file, line, "watchdog.silent_rank_works", rank, rank=rank)
+    if len(silent) == 1 and not late:
         yield ws.cite(cited.file, cited.line, "watchdog.one_silent", silent[0])
 
 

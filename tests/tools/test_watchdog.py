@@ -1,6 +1,5 @@
 """Collective timeouts over ranks: who reports, who is silent or behind, what differs, who closed the line."""
 
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -157,3 +156,22 @@ def test_queue_state_in_the_wording_of_an_exception(tmp_path: Path) -> None:
         "detected by watchdog at work: 54, last enqueued NCCL work: 84, last completed NCCL work: 53.\n"
     )
     assert look(watchdog, tmp_path, train_log=log).one("watchdog.progress") == "enqueued 84, completed 53"
+
+
+def test_a_silent_rank_that_still_works_is_late_and_not_dead(tmp_path: Path) -> None:
+    waiting = "".join(timeout(r, seq=9) for r in (1, 2, 3))
+    busy = "2026-05-26 11:33:00 rank 0: writing shard 3 of 9\n2026-05-26 11:42:10 rank 0: writing shard 8 of 9\n"
+    seen = look(watchdog, tmp_path, train_log="world_size=4\n" + busy + waiting)
+    assert seen.values("watchdog.silent_rank_works") == [0]
+    assert "shard 8" in seen.lines("watchdog.silent_rank_works")[0]
+    gone = "2026-05-26 11:31:00 rank 0: writing shard 1 of 9\n"
+    assert not look(watchdog, tmp_path, train_log="world_size=4\n" + gone + waiting).values(
+        "watchdog.silent_rank_works"
+    )
+
+
+def test_a_silent_rank_with_a_log_of_its_own_and_another_time_zone(tmp_path: Path) -> None:
+    waiting = "world_size=3\n" + timeout(1, seq=9) + timeout(2, seq=9)
+    busy = "2026-05-26 13:42:05 INFO step 4 merging\n2026-05-26 13:42:12 INFO step 5 merging\n"
+    seen = look(watchdog, tmp_path, train_log=waiting, rank0_log=busy)
+    assert seen.values("watchdog.silent_rank_works") == [0]

@@ -18,16 +18,21 @@ OFF_THE_BUS = re.compile(r"fallen off the bus|GPU is lost\b|GPU_IS_LOST", re.IGN
 CARD = re.compile(r"NVRM:.{0,20}NVIDIA GPU (?P<pci>[0-9a-fA-F:.]+)|NVRM: GPU (?:at PCI:)?(?P<other>[0-9a-fA-F:.]+)")
 KERNEL = re.compile(r"NVRM:|^\$? ?(?:sudo )?(?:dmesg|journalctl)\b|^\[\s*\d+\.\d{6}\]|\bkernel: ")
 SEARCHED = re.compile(r"(?:dmesg|journalctl|kern\.log|/var/log/\S+)[^\n]*grep[^\n]*xid", re.IGNORECASE)
+NVLINK5 = re.compile(r"^,?\s*(?P<unit>[A-Z]\w*(?:/\w+)?)\s+(?P<severity>(?:Link )?Fatal|Non-?fatal)\b", re.IGNORECASE)
 RECOVERY = re.compile(r"recovery action changed.{0,40}to (?:0x\w+ )?\(?([\w ]+)\)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """One code on one device; `known` is the catalogue's entry, None for codes it does not hold."""
+    """One code on one device; `known` is the catalogue's entry, None for codes it does not hold.
+
+    `nonfatal`: an event of an NVLink unit that the driver got over (codes 144 to 150 say which).
+    """
 
     code: int
     pci: str
     known: dict[str, Any] | None
+    nonfatal: bool = False
 
 
 @cache
@@ -50,7 +55,9 @@ def xid_of(text: str) -> Xid | None:
     if "sxid" in text.lower():
         return None
     if m := XID.search(text):
-        return Xid(int(m["code"]), m["pci"], catalogue().get(int(m["code"])))
+        event = NVLINK5.match(m["rest"])
+        mild = event is not None and event["severity"].lower().startswith("non")
+        return Xid(int(m["code"]), m["pci"], catalogue().get(int(m["code"])), mild)
     m = XID_WORDS.search(text)
     return Xid(int(m["code"]), "", catalogue().get(int(m["code"]))) if m else None
 
@@ -60,9 +67,9 @@ def culprit(codes: list[Xid]) -> Xid | None:
 
     A fault of the hardware that asks for an action goes before one of the application: the application cannot take a
     card off the bus, a sick card can make it fail. Where all follow another, a fault of the hardware still counts
-    (a remapped row names the memory); a cleanup alone blames nobody.
+    (a remapped row names the memory); a cleanup alone blames nobody, nor does an event the driver got over.
     """
-    own = [x for x in codes if not (x.known or {}).get("consequence")]
+    own = [x for x in codes if not (x.known or {}).get("consequence") and not x.nonfatal]
     sick = [x for x in own if x.known and x.known["blame"] == "hardware" and x.known["bucket"] != "IGNORE"]
-    marks = [x for x in codes if x.known and x.known["blame"] == "hardware"]
+    marks = [x for x in codes if x.known and x.known["blame"] == "hardware" and not x.nonfatal]
     return next(iter(sick or own or marks), None)

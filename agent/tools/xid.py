@@ -37,7 +37,7 @@ class Sighting:
 
 @tool(
     emits=("gpu.xid", "gpu.xid_action", "gpu.xid_culprit", "gpu.xid_blame", "gpu.xid_investigate", "gpu.fell_off_bus",
-           "gpu.sxid", "gpu.sxid_fatal", "gpu.none_found", "gpu.probe_failed", "gpu.gsp"),
+           "gpu.xid_nonfatal", "gpu.sxid", "gpu.sxid_fatal", "gpu.none_found", "gpu.probe_failed", "gpu.gsp"),
     recall=True,
     live=True,
 )  # fmt: skip
@@ -100,7 +100,9 @@ def _codes(codes: list[tuple[Sighting, kl.Xid]]) -> Iterator[Evidence]:
         if shown[x.code] > EACH:
             continue
         yield s.cite(s.line, "gpu.xid", x.code)
-        if shown[x.code] == 1 and x.known:
+        if x.nonfatal:
+            yield s.cite(s.line, "gpu.xid_nonfatal", x.code)
+        elif shown[x.code] == 1 and x.known:
             yield s.cite(s.line, "gpu.xid_action", f"{x.code} {x.known['name']}: {x.known['action']}")
         if m := kl.RECOVERY.search(s.text):
             yield s.cite(s.line, "gpu.xid_action", m[1].strip())

@@ -1,6 +1,5 @@
 """Xid codes, cards off the bus in all three forms, and kernel logs that hold nothing."""
 
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -20,7 +19,10 @@ from tests.tools.captured import look
         (79, "[ 12.3] NVRM: Xid (PCI:0000:b3:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
         (31, "kernel: NVRM: Xid (PCI:0000:05:00): 31, pid=9, name=python, Ch 00000008, intr 10000000. MMU Fault"),
         (149, "NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x1 0x2)"),
-        (94, "Nov  3 04:11:22 n7 kernel: NVRM: Xid (PCI:0000:5d:00): 94, pid=7, name=python, Contained: CE User Channel"),
+        (
+            94,
+            "Nov  3 04:11:22 n7 kernel: NVRM: Xid (PCI:0000:5d:00): 94, pid=7, name=python, Contained: CE User Channel",
+        ),
         (48, "gpu monitor: Xid 48 on GPU 3"),
     ],
 )
@@ -31,7 +33,9 @@ def test_codes(code: int, line: str, tmp_path: Path) -> None:
 
 def test_the_culprit_is_not_the_consequence(tmp_path: Path) -> None:
     line = "[ {t}.0] NVRM: Xid (PCI:0000:5d:00): {code}, pid=7\n"
-    seen = look(xid_errors, tmp_path, dmesg_txt="".join(line.format(t=i, code=c) for i, c in enumerate((45, 45, 48, 63, 154))))
+    seen = look(
+        xid_errors, tmp_path, dmesg_txt="".join(line.format(t=i, code=c) for i, c in enumerate((45, 45, 48, 63, 154)))
+    )
     assert seen.one("gpu.xid_culprit") == 48 and seen.one("gpu.xid_blame") == "hardware"
     assert 154 in seen.values("gpu.xid")
 
@@ -67,7 +71,9 @@ def test_no_kernel_log(tmp_path: Path) -> None:
 
 
 def test_switch_errors_are_not_xids(tmp_path: Path) -> None:
-    seen = look(xid_errors, tmp_path, dmesg_txt="[ 2.1] nvidia-nvswitch0: SXid (PCI:0000:07:00.0): 12028, Non-fatal, Link 30\n")
+    seen = look(
+        xid_errors, tmp_path, dmesg_txt="[ 2.1] nvidia-nvswitch0: SXid (PCI:0000:07:00.0): 12028, Non-fatal, Link 30\n"
+    )
     assert seen.one("gpu.sxid") == 12028 and not seen.values("gpu.xid")
 
 
@@ -77,7 +83,9 @@ def test_the_catalogue_is_whole() -> None:
     families = yaml.safe_load((KNOWLEDGE / "causes.yaml").read_text())
     public = {cause for family in families.values() for cause in family}
     for code, entry in known.items():
-        assert entry["name"] and entry["action"] and entry["blame"] in {"hardware", "application", "software", "none"}, code
+        assert (
+            entry["name"] and entry["action"] and entry["blame"] in {"hardware", "application", "software", "none"}
+        ), code
         assert entry.get("cause") is None or entry["cause"] in public, code
 
 
@@ -91,3 +99,12 @@ def test_the_catalogue_is_whole() -> None:
 def test_which_of_many_is_to_blame(codes: list[int], blamed: int | None) -> None:
     found = kl.culprit([kl.Xid(c, "", kl.catalogue().get(c)) for c in codes])
     assert (found.code if found else None) == blamed
+
+
+def test_an_nvlink_event_that_the_driver_got_over_blames_nobody(tmp_path: Path) -> None:
+    mild = "kernel: NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x1)\n"
+    seen = look(xid_errors, tmp_path, dmesg_txt=mild)
+    assert seen.values("gpu.xid_nonfatal") == [145] and not seen.values("gpu.xid_culprit")
+    fatal = "kernel: NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x025001c6 0x00000000)\n"
+    seen = look(xid_errors, tmp_path, dmesg_txt=mild + fatal)
+    assert seen.one("gpu.xid_culprit") == 149 and seen.values("gpu.xid_nonfatal") == [145]

@@ -4,6 +4,7 @@
       UsageError           exit 2: no such path, contradictory flags
       NothingReadable      exit 3: no file in any role could be read
       ModelFailed          exit 4: `--require-model` was given and the model failed
+      ChangeRefused        a change of a setting would change more than that; nothing was written
       KnowledgeError       a playbook, the settings map or another data file is wrong (file and line)
     ToolError              told to the planner; the diagnosis goes on
     ParseError             a file is not in the format it claims; the reader skips it and says so
@@ -44,6 +45,10 @@ class ModelFailed(DoctorError):
     """The named model did not answer and the user required it to."""
 
     exit_code = 4
+
+
+class ChangeRefused(DoctorError):
+    """A change of a setting, read back, is not what was asked for or changes something else."""
 
 
 class KnowledgeError(DoctorError):

@@ -173,7 +173,7 @@ def _settings(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) 
     if isinstance(value, float) and not math.isfinite(value):
         value = str(value)
     place = Place(form, leaf.style, leaf.key, leaf.line, leaf.column, leaf.width)
-    found = known.resolve(scope, leaf.key)
+    found = resolved(leaf, scope)
     if found and (made := canonical_value(found, value)) is not None:
         name, converted = made
         base = Setting(name, converted, leaf.key, scope, file, line, place, leaf.used, found[1], leaf.group, leaf.note)
@@ -187,6 +187,16 @@ def _settings(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) 
         yield Setting(
             f"other.{key}", value, leaf.key, scope, file, line, place, leaf.used, False, leaf.group, leaf.note
         )
+
+
+def resolved(leaf: Leaf, scope: str) -> tuple[Spelling, bool] | None:
+    """The spelling of a leaf; a keyword may be spelled with its call: `Trainer(devices=8)` is `trainer.devices`."""
+    known = settings_map()
+    found = known.resolve(scope, leaf.key)
+    if found is None and leaf.style == "keyword" and leaf.note:
+        found = known.resolve(scope, f"{leaf.note}.{leaf.key}")
+        return found if found and found[1] else None
+    return found
 
 
 def canonical_value(found: tuple[Spelling, bool], value: Any) -> tuple[str, Any] | None:

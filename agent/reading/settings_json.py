@@ -10,7 +10,7 @@ from .settings_leaf import DEPTH, Leaf, Lines, Sheet
 from .settings_values import LIST_CAP, VALUE_CAP, parse
 
 TOKENS = 400_000
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""[ \t\r\n]+|//[^\n]*|\#[^\n]*|/\*(?:[^*]|\*(?!/))*\*/"""
     r"""|(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<mark>[{}\[\]:,])|(?P<bare>[^\s{}\[\]:,"/#]+)|(?P<odd>.)""",
     re.DOTALL,
@@ -41,7 +41,7 @@ def read_json(text: str, style: str = "json", first_line: int = 1) -> Sheet:
 def _scan(text: str, sheet: Sheet, style: str, shift: int) -> None:
     lines, stack = Lines(text), list[_Frame]()
     too_deep = 0
-    for number, m in enumerate(_TOKEN.finditer(text)):
+    for number, m in enumerate(TOKEN.finditer(text)):
         if number > TOKENS or sheet.full:
             sheet.problems.append("too large, read in part")
             return
@@ -83,7 +83,9 @@ def _close(stack: list[_Frame], sheet: Sheet, style: str, lines: Lines, end: int
     frame = stack.pop()
     if not frame.object and frame.items and len(frame.items) == frame.index and frame.path:
         line = (stack[-1].named if stack and stack[-1].object else 0) or frame.line
-        column, width = lines.place(frame.start, end, line - shift)
+        column, width = lines.column(frame.start), end - frame.start
+        if lines.at(frame.start) != line - shift:
+            column = width = 0
         sheet.add(Leaf(".".join(frame.path), frame.items[:LIST_CAP], line, style, column=column, width=width))
 
 

@@ -22,7 +22,7 @@ _SBATCH = re.compile(r"^#(?:SBATCH|FLUX:|BSUB|PBS)\s+(-{1,2}[\w-]+)(?:[= ]\s*(\S
 _ASSIGN = re.compile(r"([A-Za-z_]\w{0,80})\+?=(.*)\Z", re.DOTALL)
 _OVERRIDE = re.compile(r"[+~]{0,2}([A-Za-z_][\w./@-]{0,200})=(.*)\Z", re.DOTALL)
 _FLAG = re.compile(r"(--?[A-Za-z][\w.\-/]{0,120}?)(?:=(.*))?\Z", re.DOTALL)
-_SWITCHES = {
+SWITCHES = {
     "--standalone",
     "--use_fsdp",
     "--multi_gpu",
@@ -222,7 +222,7 @@ def _flags(words: list[Word], known: dict[str, str], scope: str, group: str) -> 
                 yield Leaf(o[1], _scalar(o[2]), word.line, "override", scope, group, begin, end - begin, note=note)
             continue
         values: list[Word] = []
-        if m[2] is None and m[1] not in _SWITCHES:
+        if m[2] is None and m[1] not in SWITCHES:
             while index < len(words) and _is_value(words[index], known) and len(values) < 64:
                 values.append(words[index])
                 index += 1

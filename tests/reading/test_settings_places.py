@@ -61,7 +61,7 @@ os.environ["X"] = "1"
         (read_env, 'export A="x y" # c\r\nB=1 # d\r\nE= 3\n', {"A": '"x y"', "B": "1", "E": "3"}),
         (read_ini, "[n]\r\na=64 ; x\r\nb: 0.1\nc =  x y\r\n", {"n.a": "64", "n.b": "0.1", "n.c": "x y"}),
         (read_yaml, "a: &x [1, 2]\nb: 1e-4 # c\nc: 'x'\nd: |\n  e\n", {"a": "&x [1, 2]", "b": "1e-4", "c": "'x'", "d": ""}),
-        (read_json, '{"a": [1, 2], "b": "x", "c": [\n1]}', {"a": "[1, 2]", "b": '"x"', "c": ""}),
+        (read_json, '{"a": [1, 2], "b": "x", "c": [\n1]}', {"a": "[1, 2]", "b": '"x"', "c": "["}),
         (read_shell, SHELL, {
             "nodes": "2", "NCCL_DEBUG": "INFO", "A": '"x y"', "LR": "${LR:-3e-4}", "lr": "$LR", "target": "q_proj v_proj",
             "bf16": "--bf16", "num-layers": "24", "seq-length": "4096", "CUDA_VISIBLE_DEVICES": "0,1", "nproc_per_node": "2",

@@ -1,0 +1,227 @@
+"""Changing settings of one text: each edit is placed, spelled, written, and read back before the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ChangeRefused
+from ..reading.settings_leaf import Leaf
+from ..reading.settings_map import Spelling, settings_map
+from ..reading.settings_values import UNSET
+from .document import Document, Found
+from .insert_shell import arguments
+from .insertion import argument, bare, insertion, snippet, spelled
+from .literals import WRITERS, as_inside, as_json, as_python, as_word, as_yaml
+from .model import REMOVE, Changed, Edit, Snippet, Splice, Unplaced, same, spliced
+from .removal import flag_start, removal
+from .sites import Site, followers, site, standing
+from .spelling import DROP, raw_value, table, wanted
+from .verify import loose, verify
+
+BOM = "\ufeff"
+
+
+def change(
+    text: str, name: str, edits: Mapping[str, Any], framework: str = "", at: Mapping[str, int] | None = None
+) -> Changed:
+    """Change canonical settings in a text.
+
+    Args:
+        text: the file, as decoded without translation of line ends.
+        name: the file's name, which tells its format.
+        edits: canonical setting -> canonical value, or `REMOVE`.
+        framework: whose words the file speaks; told from the text when empty.
+        at: setting -> line, where several places hold it and one is meant.
+
+    Raises:
+        ChangeRefused: a change, read back, was not what was asked for. Nothing is to be written then.
+    """
+    bom, body = (BOM, text[1:]) if text.startswith(BOM) else ("", text)
+    done: list[Edit] = []
+    left: list[Snippet] = []
+    for canonical in edits:
+        if canonical not in settings_map().canonical:
+            raise ChangeRefused(f"{name}: `{canonical}` is no setting that the map knows")
+    try:
+        doc = Document.read(body, name, framework)
+    except Unplaced as e:
+        return Changed(text, (), tuple(Snippet(canonical, "", str(e)) for canonical in edits))
+    for canonical, value in _steps(doc, edits):
+        try:
+            doc, made = _one(doc, canonical, value, (at or {}).get(canonical, 0))
+            done += made
+        except Unplaced as e:
+            left.append(Snippet(canonical, "" if value is REMOVE else snippet(doc, canonical, value), str(e)))
+    return Changed(bom + doc.text, tuple(done), tuple(left))
+
+
+def _steps(doc: Document, edits: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The edits in order; a precision becomes its two switches where the framework has those."""
+    steps: list[tuple[str, Any]] = []
+    present = {f.name for f in doc.found}
+    for canonical, value in edits.items():
+        value = value if value is REMOVE else wanted(canonical, value)
+        flags = [s for s in ("fp16", "bf16") if s in present or _spells(doc.framework, s)]
+        if canonical != "precision" or value is REMOVE or not flags:
+            steps.append((canonical, value))
+            continue
+        off = [(s, False) for s in flags if s != value and s in present and s not in edits]
+        on = [(s, True) for s in flags if s == value and s not in edits]
+        if "precision" in present:
+            on = [("precision", value), *(step for step in on if step[0] in present)]
+        steps += [*off, *(on or ([] if off else [(canonical, value)]))]
+    return steps
+
+
+def _spells(framework: str, name: str) -> bool:
+    spelled_by = settings_map().canonical[name].spelled
+    return any(settings_map().owns(framework, [f]) for f in spelled_by if f != "also")
+
+
+def _one(doc: Document, name: str, value: Any, at: int) -> tuple[Document, list[Edit]]:
+    """One edit, written and read back."""
+    found = standing(doc, name, at)
+    if value is REMOVE:
+        found = [f for f in found if not loose(f)]
+        splices = [removal(doc, f) for f in found]
+        return _written(doc, name, splices, [], [f.leaf for f in found], [REMOVE], at)
+    if not found:
+        more, spelling = insertion(doc, name, value)
+        return _written(doc, name, [], more, [], [value, _reads(doc, spelling, value)] if more else [], at)
+    if all(same(f.value, value) for f in found):
+        return doc, []
+    splices, touched, values, missing = _rewritten(doc, found, value)
+    if not missing or (REMOVE in values and _silent(doc, name, value)):
+        return _written(doc, name, splices, [], touched, values, at)
+    if in_place := _renamed(doc, found, name, value):
+        return _written(doc, name, in_place, [], touched, [value, *values[1:]], at)
+    without = doc.again(spliced(doc.text, splices))
+    more, spelling = insertion(without, name, value)
+    return _written(doc, name, splices, more, touched, [value, _reads(doc, spelling, value)], 0)
+
+
+def _silent(doc: Document, name: str, value: Any) -> bool:
+    """Whether a value is said by nothing being there, or cannot be said in another way."""
+    try:
+        return spelled(doc, name, value)[2] is DROP
+    except Unplaced:
+        return isinstance(value, bool)
+
+
+def _renamed(doc: Document, found: list[Found], name: str, value: Any) -> list[Splice]:
+    """A flag where another stood, when the old one cannot say the new value."""
+    scope, spelling, raw = spelled(doc, name, value)
+    if (
+        len(found) != 1
+        or found[0].leaf.style != "flag"
+        or found[0].leaf.note in ("json", "inside")
+        or scope == "launcher"
+    ):
+        return []
+    start, end = doc.span(found[0].leaf)
+    group = arguments(doc, name, doc.framework)
+    return [Splice(flag_start(doc.text, start), end, argument(doc, group, spelling, raw), found[0].leaf.key)]
+
+
+def _reads(doc: Document, spelling: Spelling, value: Any) -> Any:
+    """What a value is once it went through a spelling: minutes are whole, a mode stands for a switch."""
+    return settings_map().convert(spelling, raw_value(spelling, doc.framework, value))
+
+
+def _written(
+    doc: Document, name: str, splices: list[Splice], more: list[Splice], touched: list[Leaf], values: list[Any], at: int
+) -> tuple[Document, list[Edit]]:
+    """The text with its splices, and then with those that were made for the text without the old value."""
+    after, made = doc, []
+    for stage in (splices, more):
+        if stage:
+            before, after = after, after.again(spliced(after.text, stage))
+            made += _told(before, after, name, stage)
+    if made:
+        filled = {s.key for s in more}
+        touched = touched + [leaf for leaf in doc.sheet.leaves if leaf.key in filled and leaf.value is None]
+        verify(doc, after, name, values, touched, at)
+    return after, made
+
+
+def _rewritten(doc: Document, found: list[Found], value: Any) -> tuple[list[Splice], list[Leaf], list[Any], bool]:
+    """What gives a value to the places that hold a setting.
+
+    Returns:
+        The splices, the leaves they touch, what may be read afterwards, and whether no place could say the value:
+        then the splices take the old one out and the new one has to be put in.
+    """
+    splices: dict[tuple[int, int], Splice] = {}
+    touched, values, missing = [f.leaf for f in found], [value], False
+    for f in found:
+        try:
+            raw = raw_value(f.spelling, f.scope, value, f.leaf)
+        except Unplaced:
+            if f.spelling.fixed is UNSET:
+                raise
+            raw = DROP
+        if raw is DROP and f.leaf.style in ("yaml", "json", "override", "dict"):
+            raw = None
+        if raw is DROP or _off(f, raw):
+            cut, missing = removal(doc, f), True
+            splices[cut.start, cut.end] = cut
+            values.append(REMOVE)
+            continue
+        place = site(doc, f)
+        if place.variable:
+            touched += followers(doc, place.variable)
+        values.append(settings_map().convert(f.spelling, raw))
+        if (new := literal(doc, place, raw)) != place.source(doc):
+            splices[place.start, place.end] = Splice(place.start, place.end, new, f.leaf.key)
+    return list(splices.values()), touched, values, missing
+
+
+def _off(found: Found, raw: Any) -> bool:
+    """A bare flag is switched off by taking it out, where the framework's parser knows no other way."""
+    if raw is not False or found.leaf.note != "switch":
+        return False
+    return not found.scope or bare(found.scope, found.spelling)
+
+
+def literal(doc: Document, place: Site, raw: Any) -> str:
+    """What to write at a place, in the format and style of what stands there."""
+    leaf, old = place.found.leaf, place.source(doc)
+    if leaf.note == "switch":
+        return f"{old} {as_word(raw, '', True)}"
+    if isinstance(raw, list) and not isinstance(leaf.value, list) and doc.form != "shell":
+        raw = ",".join(map(str, raw))
+    if isinstance(raw, float) and raw.is_integer() and not old and place.found.name in table()["whole"]:
+        raw = int(raw)
+    if place.variable and doc.form == "shell":
+        return as_word(raw, old)
+    if leaf.note == "json":
+        return as_json(raw, old)
+    if doc.form == "python" and leaf.style == "environment":
+        return as_python(as_word(raw, old.strip("'\"") or "1"), old)
+    if leaf.note == "inside":
+        return as_inside(raw, old, isinstance(leaf.value, list))
+    if doc.form == "shell" and leaf.style in ("json", "yaml"):
+        return WRITERS[leaf.style](raw, old)
+    if doc.form == "shell" and doc.text[place.start - 1] in "-=" and doc.text[place.end : place.end + 1] == "}":
+        return as_inside(raw, old)
+    if doc.form == "yaml" and place.start == place.end:
+        return " " + as_yaml(raw)
+    if doc.form in ("shell", "env") and leaf.style in ("environment", "env") and isinstance(raw, bool):
+        return as_word(raw, old if old.strip("'\"") else "1")
+    if doc.form == "shell":
+        return as_word(raw, old, isinstance(leaf.value, list))
+    return WRITERS[doc.form](raw, old)
+
+
+def _told(before: Document, after: Document, name: str, splices: list[Splice]) -> list[Edit]:
+    """What was done, by the lines of the new text."""
+    now = {f.leaf.key: f.leaf for f in after.found if f.name == name}
+    out: list[Edit] = []
+    for s in splices:
+        shift = sum(len(o.text) - (o.end - o.start) for o in splices if o.start < s.start)
+        lead = len(s.text) - len(s.text.lstrip("\r\n"))
+        line = after.lines.at(min(s.start + shift + lead, len(after.text)))
+        key = s.key or next(iter(now), name)
+        out.append(Edit(name, key, line, before.text[s.start : s.end], s.text.strip("\r\n")))
+    return out

@@ -1,0 +1,138 @@
+"""A text as the readers of settings see it: its leaves, what each is canonically, and where each value stands."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import tomllib
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..reading.settings import canonical_value, resolved
+from ..reading.settings_files import read_text
+from ..reading.settings_leaf import Leaf, Lines, Sheet, plain
+from ..reading.settings_map import Spelling, settings_map
+from .model import Unplaced
+
+_COMPUTED = re.compile(r".*\(\.\.\.\)\Z|<.*>\Z", re.DOTALL)
+FORMS = ("yaml", "json", "toml", "ini", "env", "shell", "python")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A leaf that the settings map knows. `value` is canonical; `computed` where only the running code knows it."""
+
+    leaf: Leaf
+    name: str
+    value: Any
+    spelling: Spelling
+    own: bool
+    scope: str
+    computed: bool = False
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text without its byte order mark, read. Positions count its characters."""
+
+    text: str
+    name: str
+    form: str
+    framework: str
+    sheet: Sheet
+    within: str = ""  # `shell` for a here-document
+
+    @classmethod
+    def read(cls, text: str, name: str, framework: str = "") -> Document:
+        """Read a text.
+
+        Raises:
+            Unplaced: the file's name tells no format that can be written, or the text is damaged.
+        """
+        clean = plain(text)
+        answer = read_text(name, clean)
+        if answer is None or answer[0] not in FORMS:
+            raise Unplaced("not a file of a kind that settings are written to")
+        form, sheet = answer
+        if sheet.problems:
+            raise Unplaced(f"the file cannot be read in full: {sheet.problems[0]}")
+        framework = framework or settings_map().detect((leaf.key for leaf in sheet.leaves), text[:400_000])
+        return cls(text, name, form, framework, sheet)
+
+    def again(self, text: str) -> Document:
+        """The same file with another text."""
+        return Document.read(text, self.name, self.framework)
+
+    @cached_property
+    def clean(self) -> str:
+        return plain(self.text)
+
+    @cached_property
+    def lines(self) -> Lines:
+        return Lines(self.text)
+
+    @cached_property
+    def found(self) -> list[Found]:
+        """Every leaf that the map knows, in file order."""
+        return [f for leaf in self.sheet.leaves if (f := self._find(leaf)) is not None]
+
+    def _find(self, leaf: Leaf) -> Found | None:
+        scope = leaf.scope or self.framework
+        answer = resolved(leaf, scope)
+        if answer is None or leaf.used:
+            return None
+        if isinstance(leaf.value, str) and _COMPUTED.match(leaf.value):
+            return Found(leaf, answer[0].name, None, *answer, scope, True)
+        made = canonical_value(answer, leaf.value)
+        if made is None:
+            return None
+        value = made[1]
+        if leaf.value is None:  # `none` is a word here, as in `offload_device: none`
+            value = settings_map().canonical[made[0]].values.get("none")
+        return Found(leaf, made[0], value, *answer, scope)
+
+    def span(self, leaf: Leaf) -> tuple[int, int]:
+        """Start and end of a value.
+
+        Raises:
+            Unplaced: it has no place of its own on its line.
+        """
+        if not leaf.width:
+            raise Unplaced("its value does not stand on one line by itself")
+        start = self.lines.start(leaf.line) + leaf.column
+        return start, start + leaf.width
+
+    def source(self, leaf: Leaf) -> str:
+        """A value as it is written; empty when it has no place."""
+        start = self.lines.start(leaf.line) + leaf.column
+        return self.text[start : start + leaf.width]
+
+    def row(self, line: int) -> str:
+        """A line with its end."""
+        start = self.lines.start(line)
+        end = self.text.find("\n", start)
+        return self.text[start : end + 1 if end >= 0 else len(self.text)]
+
+    @cached_property
+    def newline(self) -> str:
+        """How lines end, by the first that ends."""
+        at = self.text.find("\n")
+        return "\r\n" if at > 0 and self.text[at - 1] == "\r" else "\n"
+
+    def parses(self) -> bool:
+        """Whether the format's own parser takes it. A shell script is not parsed: its words are compared elsewhere."""
+        try:
+            if self.form == "json":
+                json.loads(self.text)
+            elif self.form == "toml":
+                tomllib.loads(self.text)
+            elif self.form == "python":
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    ast.parse(self.text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return False
+        return True

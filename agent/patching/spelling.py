@@ -1,0 +1,130 @@
+"""From a canonical value to the word a framework has for it: unit, switch, fixed meaning, style of the word."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..reading.settings_leaf import Leaf
+from ..reading.settings_map import Canonical, Spelling, settings_map
+from ..reading.settings_values import UNSET
+from .model import Unplaced, same
+
+TABLE = Path(__file__).resolve().parent.parent.parent / "knowledge" / "spelling.yaml"
+
+
+class _Drop:
+    """Says that a value is written by not being there: a switch that is off."""
+
+
+DROP = _Drop()
+
+
+@cache
+def table() -> dict[str, Any]:
+    """`knowledge/spelling.yaml`, read once."""
+    return yaml.load(TABLE.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def lineage(framework: str) -> list[str]:
+    """A framework and those whose spellings it inherits."""
+    known = settings_map().frameworks.get(framework)
+    return [framework, *(known.extends if known else ())]
+
+
+def among(framework: str, names: list[str]) -> bool:
+    """Whether a framework, or one it extends, is in a list of the table."""
+    return any(f in names for f in lineage(framework))
+
+
+def listed(table_name: str, framework: str) -> Any:
+    """What the table says about the framework or, where it says nothing, about one it extends."""
+    by = table()[table_name]
+    return next((by[f] for f in lineage(framework) if f in by), None)
+
+
+def wanted(name: str, value: Any) -> Any:
+    """A value as the map would read it: `true` for the optimizer's offload means `cpu`."""
+    if isinstance(value, bool) and settings_map().canonical[name].type == "list":
+        return value  # a switch that stands for a list
+    return settings_map().convert(Spelling(name, (name,)), value)
+
+
+def raw_value(spelling: Spelling, scope: str, value: Any, old: Leaf | None = None) -> Any:
+    """What to write for a canonical value at one spelling: a plain value, or `DROP`.
+
+    Raises:
+        Unplaced: this spelling has no word for the value.
+    """
+    canonical = settings_map().canonical[spelling.name]
+    if spelling.fixed is not UNSET:
+        if value is False or same(value, spelling.fixed):
+            return value is not False
+        raise Unplaced(f"{spelling.segments[-1]} can only say {spelling.fixed}")
+    if spelling.invert:
+        if not isinstance(value, bool):
+            raise Unplaced(f"{spelling.segments[-1]} is a switch")
+        return not value
+    if spelling.scale != 1.0 and isinstance(value, int | float) and not isinstance(value, bool):
+        return _scaled(value / spelling.scale, canonical.type)
+    return _word(canonical, spelling, scope, value, old)
+
+
+def _scaled(value: float, kind: str) -> int | float:
+    """A value in another unit; a whole number where the setting is one, never less than was asked for."""
+    return math.ceil(value - 1e-9) if kind in ("int", "seconds") else value
+
+
+def _word(canonical: Canonical, spelling: Spelling, scope: str, value: Any, old: Leaf | None) -> Any:
+    told = table()["words"].get(canonical.name, {})
+    by = told.get(spelling.segments[-1])
+    if by is None and old is None:
+        by = next((told[f] for f in lineage(scope) if f in told), None)
+    if by is not None and not isinstance(value, list) and _fits(old, by):
+        if value in by:
+            return DROP if by[value] is None else by[value]
+        if value not in (True, False) and not by.keys() <= {"cpu", False}:
+            return value
+        raise Unplaced(f"{spelling.segments[-1]} has no word for {value}")
+    if old is not None and isinstance(old.value, str | int) and not isinstance(old.value, bool):
+        word = str(old.value).lower()
+        for family in table()["families"].get(canonical.name, ()):
+            if word in (str(w).lower() for w in family.values()) and value in family:
+                return family[value]
+    back = settings_map().convert(spelling, value)
+    if same(back, value):
+        return value
+    for word in canonical.values:
+        if same(settings_map().convert(spelling, word), value):
+            return word
+    raise Unplaced(f"{spelling.segments[-1]} has no word for {value}")
+
+
+def _fits(old: Leaf | None, by: dict[Any, Any]) -> bool:
+    """Whether the words of the table are of the kind that stands there: a switch stays a switch."""
+    if old is None or old.value is None:
+        return True
+    return any(isinstance(w, bool) for w in by.values()) == isinstance(old.value, bool) or isinstance(old.value, str)
+
+
+def candidates(framework: str, name: str) -> list[tuple[str, Spelling]]:
+    """Spellings that a setting could be put in by, best first, each with the scope it belongs to."""
+    spelled = settings_map().canonical[name].spelled
+    own = [(f, s) for f in lineage(framework) for s in spelled.get(f, ())]
+    shared = [(f, s) for f in ("env", "slurm", "launcher") if f != framework for s in spelled.get(f, ())]
+    return [(f, _clean(s)) for f, s in (own or shared)]
+
+
+def _clean(spelling: Spelling) -> Spelling:
+    head, *rest = spelling.segments
+    return Spelling(spelling.name, (head.lstrip("="), *rest), spelling.scale, spelling.fixed, spelling.invert)
+
+
+def whole_key(framework: str, spelling: Spelling) -> tuple[str, ...]:
+    """A spelling with what stands above it in a whole file of the framework."""
+    prefix = (listed("prefixes", framework) or {}).get(spelling.segments[0])
+    return (*prefix.split("."), *spelling.segments[1:]) if prefix else spelling.segments

@@ -1,0 +1,69 @@
+"""Cards that may draw more than the supply carries, and starts of a machine without a shutdown before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from traindoctor.agent.tools.power import power_budget
+
+from tests.tools.captured import look
+
+SUPPLY = "System Power Supply\n\tLocation: PSU{n}\n\tMax Power Capacity: {watts} W\n\tStatus: Present, OK\n"
+QUERY = "$ nvidia-smi --query-gpu=index,power.limit --format=csv\nindex, power.limit [W]\n0, 350.00 W\n1, 350.00 W\n"
+
+
+def test_cards_beyond_the_supply(tmp_path: Path) -> None:
+    seen = look(power_budget, tmp_path, dmidecode_txt=SUPPLY.format(n=1, watts=750), power_txt=QUERY)
+    assert seen.one("host.power_short") == pytest.approx(0.93)
+    assert [t.strip() for t in seen.lines("host.power_short")] == [
+        "Max Power Capacity: 750 W",
+        "0, 350.00 W",
+        "1, 350.00 W",
+    ]
+
+
+def test_supplies_add_up(tmp_path: Path) -> None:
+    both = SUPPLY.format(n=1, watts=800) + SUPPLY.format(n=2, watts=800)
+    seen = look(power_budget, tmp_path, dmidecode_txt=both, power_txt=QUERY)
+    assert not seen.values("host.power_short") and seen.result.outcome == "clean"
+
+
+def test_unknown_capacity_says_nothing(tmp_path: Path) -> None:
+    seen = look(power_budget, tmp_path, dmidecode_txt="\tMax Power Capacity: Unknown\n", power_txt=QUERY)
+    assert seen.result.outcome == "not_applicable"
+
+
+JOURNAL = "Nov 03 04:11:20 n7 app[9]: step 400 loss 2.1\n{end}{start}\nNov 03 04:15:02 n7 kernel: Command line: ro\n"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "-- Boot 0d9e2c41f0ab4c1e --",
+        "-- Reboot --",
+        "Nov 03 04:15:02 n7 kernel: Linux version 6.8.0-45-generic (buildd@lcy02)",
+        "[    0.000000] Linux version 5.15.0-1034-aws",
+    ],
+)
+def test_a_start_without_a_shutdown(start: str, tmp_path: Path) -> None:
+    seen = look(power_budget, tmp_path, journal_txt=JOURNAL.format(end="", start=start))
+    assert seen.lines("host.cut_off") == [start]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "Nov 03 04:11:29 n7 systemd[1]: Reached target System Reboot.\n",
+        "Nov 03 04:11:29 n7 systemd-logind[812]: Power key pressed short. Powering off...\n",
+        "Nov 03 04:11:29 n7 kernel: Kernel panic - not syncing: Fatal exception\n",
+    ],
+)
+def test_an_end_with_a_reason_is_no_cut(end: str, tmp_path: Path) -> None:
+    seen = look(power_budget, tmp_path, journal_txt=JOURNAL.format(end=end, start="-- Boot 0d9e2c41f0ab4c1e --"))
+    assert not seen.values("host.cut_off")
+
+
+def test_the_first_start_of_a_log_follows_nothing(tmp_path: Path) -> None:
+    seen = look(power_budget, tmp_path, dmesg_txt="[    0.000000] Linux version 6.8.0\n[    0.1] Command line: ro\n")
+    assert seen.result.outcome == "not_applicable"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..index.search import Result, search
+from ..index.search import Result, bound, search
 
 SHOWN = 3
 
@@ -13,12 +13,12 @@ def passages(question: str, title: str, cause: str, *, settled: bool, notes: lis
     """What to read next, one line each, the user's own documents before ours.
 
     Words alone are compared where the evidence settled the matter; only an open question is worth the time that
-    the vector index takes to load.
+    the vector index takes to load. A document that is bound to a cause is named for that cause alone, and always.
     """
-    found = search(f"{title}. {question}"[:800], k=8, lexical_only=settled)
+    found = search(f"{title}. {question}"[:800], k=8, by="words" if settled else "both")
     if found.degraded and not settled:
         notes.append(f"index: {found.degraded}")
-    own = [r for r in found if r.kind == "document"]
+    own = [*bound(cause), *(r for r in found if r.kind == "document" and r.cause in (None, cause))]
     ours = [r for r in found if r.kind != "document" and (r.cause == cause or not settled)]
     chosen: dict[tuple[str, ...], Result] = {}
     for r in [*own, *ours]:

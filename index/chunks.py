@@ -70,7 +70,8 @@ def _markdown_headings(lines: list[str]) -> dict[int, tuple[int, str, bool]]:
         if number in fenced:
             continue
         before = lines[number - 1].strip() if number else ""
-        if (m := _ATX.match(line)) and (not before or number - 1 in found or number - 1 in fenced):
+        # one `#` may be a comment of a shell command that nobody fenced; it needs a blank line before it
+        if (m := _ATX.match(line)) and (len(m[1]) > 1 or not before or number - 1 in found or number - 1 in fenced):
             found[number] = (len(m[1]), m[2], False)
         elif (
             number + 1 < len(lines)

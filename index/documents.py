@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from .places import documents_folder
+from .corpus import front_matter, meanings
+from .places import KNOWLEDGE, documents_folder
 
 LIMIT = 8 << 20  # bytes of one document
 SUFFIXES = frozenset({".md", ".markdown", ".txt", ".text", ".rst", ""})
@@ -23,7 +24,7 @@ def add(paths: Iterable[Path | str], folder: Path | None = None) -> list[str]:
     All files are checked before the first one is copied.
 
     Raises:
-        DocumentRefused: no such file, not text, too large, or two files of one name.
+        DocumentRefused: no such file, not text, too large, two files of one name, or bound to what is no cause.
     """
     folder = folder or documents_folder()
     texts = {}
@@ -75,4 +76,7 @@ def _checked(path: Path) -> tuple[str, bytes]:
         raise DocumentRefused(f"{path}: binary, not text")
     if not data.strip():
         raise DocumentRefused(f"{path}: empty")
+    cause = front_matter(data.decode(errors="replace"))[0].get("cause")
+    if cause is not None and cause not in meanings(KNOWLEDGE):
+        raise DocumentRefused(f"{path}: its front matter binds it to {cause!r}, which is no cause")
     return path.name, data

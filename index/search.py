@@ -1,11 +1,11 @@
-"""Hybrid search: BM25 and vectors, fused by reciprocal rank; below a threshold nothing is an answer."""
+"""Hybrid search: words and meaning in one score; a question that nothing bears on gets no answer."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from . import build as building
 from . import encoder, lexicon, model, store
@@ -13,15 +13,17 @@ from .deadline import Stopped, Work
 from .lexicon import Lexicon
 from .places import Sources, cache_folder
 
-DEADLINE = 5.0  # seconds for the vectors; after that, words alone answer
-POOL = 50  # candidates of each ranking
-RANK_CONSTANT = 60  # of reciprocal rank fusion
+Ranking = Literal["both", "words", "vectors"]  # `vectors` alone is there to be measured
 
-# Calibrated on the questions of benchmarks/index.py: a passage is an answer when its cosine is high on its
-# own, or the shared words bear it out: the fainter the cosine, the more of them. Words alone must share as many.
-COSINE_ALONE = 0.48
-COSINE_FAIR, OVERLAP_FAIR = 0.30, 0.36
-OVERLAP_ALONE, COSINE_FAINT = 0.48, 0.20
+DEADLINE = 5.0  # seconds for the vectors; after that, words alone answer
+NEAREST = 400  # vectors asked for: a passage with the right words must not lack its cosine
+MEANING = 1.5  # weight of the cosine beside the words' one; best of 14 ways to fuse on `evals/questions.yaml`
+
+# Whether a question is answered at all, calibrated on `calibration` of `evals/questions.yaml`: the best cosine and the
+# best overlap of any passages together; where only one kind is asked, that one.
+BOTH, COSINE_LEAST = 0.80, 0.34
+COSINE_ALONE, OVERLAP_ALONE = 0.48, 0.48
+COSINE_SHOWN, OVERLAP_SHOWN = 0.25, 0.30  # of a passage of an answered question: either
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Result:
     """A passage that bears on the query.
 
     Attributes:
-        score: fused rank, 1.0 = first in every ranking that was asked.
+        score: words and meaning together, at most 1.
         cosine: similarity of meaning, None when only words were compared.
         overlap: share of the query's information found in the passage, 0 to 1.
     """
@@ -60,7 +62,7 @@ def search(
     k: int = 5,
     cache_dir: Path | None = None,
     sources: Sources | None = None,
-    lexical_only: bool = False,
+    by: Ranking = "both",
 ) -> Results:
     """Passages that answer a query, best first; none when nothing bears on it.
 
@@ -69,10 +71,10 @@ def search(
     """
     sources, cache = sources or Sources(), cache_dir or cache_folder()
     asked, why = None, ""
-    if not lexical_only:
+    if by != "words":
         asked, why = _ask_vectors(query, cache, sources)
     words = _lexicon(sources, cache)
-    bm25, overlap = words.scores(query)
+    bm25, overlap = words.scores(query) if by != "vectors" else ({}, {})
     cosines: dict[int, float] | None = None
     if asked is not None:
         cosines, why = asked.answer()
@@ -87,7 +89,16 @@ def lexical(
     query: str, k: int = 5, *, cache_dir: Path | None = None, sources: Sources | None = None
 ) -> Results:
     """The same by words alone: loads neither Chroma nor a model, nor numpy once the lexicon is cached."""
-    return search(query, k=k, cache_dir=cache_dir, sources=sources, lexical_only=True)
+    return search(query, k=k, cache_dir=cache_dir, sources=sources, by="words")
+
+
+def bound(cause: str, *, cache_dir: Path | None = None, sources: Sources | None = None) -> list[Result]:
+    """The first passage of each of the user's documents whose front matter binds it to a cause."""
+    found: dict[str, Result] = {}
+    for c in _lexicon(sources or Sources(), cache_dir or cache_folder()).chunks:
+        if c.kind == "document" and c.cause == cause:
+            found.setdefault(c.document, Result(c.document, c.headings, 1.0, c.text, c.cause, c.kind, None, 0.0))
+    return list(found.values())
 
 
 def _lexicon(sources: Sources, cache: Path) -> Lexicon:
@@ -121,7 +132,7 @@ class _Vectors:
         self.stage = "encoding"
         vector = encoding.result(DEADLINE)
         self.stage = "asking"
-        return store.nearest(self.version, store.server(), vector, POOL)
+        return store.nearest(self.version, store.server(), vector, NEAREST)
 
     def answer(self) -> tuple[dict[int, float] | None, str]:
         """Cosines by chunk number, or None with the reason. What is at fault is moved aside, nothing else."""
@@ -165,31 +176,37 @@ def _fused(
     cosines: dict[int, float] | None,
     k: int,
 ) -> Results:
-    rankings = [sorted(bm25, key=lambda n: (-bm25[n], n))[:POOL]]
-    if cosines is not None:
-        rankings.append(sorted(cosines, key=lambda n: (-cosines[n], n))[:POOL])
-    fused: dict[int, float] = {}
-    for ranking in rankings:
-        for place, number in enumerate(ranking):
-            fused[number] = fused.get(number, 0.0) + (RANK_CONSTANT + 1) / (RANK_CONSTANT + 1 + place)
     found = Results()
-    for number in sorted(fused, key=lambda n: (-fused[n], n)):
+    if not is_answered(cosines, overlap):
+        return found
+    top = max(bm25.values(), default=1.0) or 1.0
+    lexical_ = {n: (score / top + overlap.get(n, 0.0)) / 2 for n, score in bm25.items()}
+    scores = {n: _together(lexical_.get(n, 0.0), cosines, n) for n in {*lexical_, *(cosines or ())}}
+    for number in sorted(scores, key=lambda n: (-scores[n], n)):
         cosine = None if cosines is None else cosines.get(number, 0.0)
         shared = overlap.get(number, 0.0)
-        if len(found) < k and answers(cosine, shared):
+        if (cosine or 0.0) >= COSINE_SHOWN or shared >= OVERLAP_SHOWN:
             c = words.chunks[number]
-            score = round(fused[number] / len(rankings), 4)
             shown = None if cosine is None else round(cosine, 4)
-            found.append(
-                Result(c.document, c.headings, score, c.text, c.cause, c.kind, shown, round(shared, 4))
-            )
+            score = round(scores[number], 4)
+            found.append(Result(c.document, c.headings, score, c.text, c.cause, c.kind, shown, round(shared, 4)))
+        if len(found) == k:
+            break
     return found
 
 
-def answers(cosine: float | None, overlap: float) -> bool:
-    """Whether a passage bears on the query at all."""
-    if cosine is None:
-        return overlap >= OVERLAP_ALONE
-    if cosine >= COSINE_ALONE:
-        return True
-    return overlap >= (OVERLAP_FAIR if cosine >= COSINE_FAIR else OVERLAP_ALONE) and cosine >= COSINE_FAINT
+def _together(lexical_: float, cosines: dict[int, float] | None, number: int) -> float:
+    if cosines is None:
+        return lexical_
+    return (lexical_ + MEANING * max(0.0, cosines.get(number, 0.0))) / (1 + MEANING)
+
+
+def is_answered(cosines: dict[int, float] | None, overlap: dict[int, float]) -> bool:
+    """Whether any passage bears on the question: a high cosine and many shared words need not be the same one's."""
+    near = max(cosines.values(), default=0.0) if cosines is not None else 0.0
+    shared = max(overlap.values(), default=0.0)
+    if cosines is None:
+        return shared >= OVERLAP_ALONE
+    if not overlap:
+        return near >= COSINE_ALONE
+    return near + shared >= BOTH and near >= COSINE_LEAST

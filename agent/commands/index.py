@@ -90,6 +90,38 @@ def search(
 
 
 @app.command()
+def measure(
+    questions: Annotated[
+        Path | None, typer.Argument(help="Questions of your own, in the form of the built-in ones.", show_default=False)
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Measure how well questions find their passages, and how well what nobody knows is refused."""
+    from ...evals import retrieval
+    from ...index.places import Sources
+    from ..config import settle
+    from ..errors import UsageError
+    from ..sanitize import one_line
+    from .streams import print_json, print_line
+
+    settle()
+    try:
+        table = retrieval.measure(Sources(), path=questions or retrieval.QUESTIONS)
+    except retrieval.QuestionsUnusable as e:
+        raise UsageError(str(e)) from None
+    if json:
+        print_json(retrieval.as_dict(table))
+        return
+    for row in retrieval.lines(table):
+        print_line(row)
+    best = table.get("both") or table["words"]
+    for name, score in best.items():
+        if name != "nothing":
+            for question in score.missed:
+                print_line(f"not among the first three of {name}: {one_line(question)}")
+
+
+@app.command()
 def status(json: options.Json = False) -> None:
     """Say what is indexed and whether it is current."""
     from dataclasses import asdict

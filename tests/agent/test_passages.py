@@ -20,3 +20,14 @@ def test_a_users_document_is_named_with_its_heading(tmp_path, monkeypatch):
 def test_an_unrelated_question_names_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("DOCTOR_STATE", str(tmp_path / "state"))
     assert passages("how do I cook rice", "", "loss.bad_batch", settled=True, notes=[]) == []
+
+
+def test_a_document_bound_to_a_cause_is_named_for_it_and_for_no_other(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCTOR_STATE", str(tmp_path / "state"))
+    page = tmp_path / "switches.md"
+    page.write_text("---\ncause: dist.ib_link\n---\n# Blue cluster\n\n## Ports\n\nCall the network team.\n")
+    documents.add([page])
+    found = passages("the job died", "InfiniBand trouble", "dist.ib_link", settled=True, notes=[])
+    assert found[0] == "Read: switches.md > Blue cluster > Ports"
+    others = passages("call the network team", "A rank died", "dist.rank_died", settled=True, notes=[])
+    assert not any("switches.md" in line for line in others)

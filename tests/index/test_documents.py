@@ -8,7 +8,7 @@ import pytest
 from traindoctor.index import documents
 from traindoctor.index.documents import DocumentRefused
 from traindoctor.index.places import Sources
-from traindoctor.index.search import lexical
+from traindoctor.index.search import bound, lexical
 
 
 def _file(folder: Path, name: str, data: bytes) -> Path:
@@ -85,3 +85,20 @@ def test_a_teams_playbook_replaces_a_built_in_one(tmp_path, monkeypatch) -> None
     sources, cache = Sources(tmp_path / "built", tmp_path / "none"), tmp_path / "cache"
     assert lexical("pelican", cache_dir=cache, sources=sources)[0].document == "loss/x"
     assert lexical("walrus", cache_dir=cache, sources=sources) == []
+
+
+def test_front_matter_binds_a_document_to_a_cause(tmp_path) -> None:
+    kept, cache = tmp_path / "state", tmp_path / "cache"
+    text = b"---\ncause: dist.ib_link\n---\n# Blue cluster\n\n## Flapping ports\n\nSwitch 12 flaps: move the cable.\n"
+    documents.add([_file(tmp_path, "switches.md", text), _file(tmp_path, "lunch.md", b"# Lunch\n\nAt noon.\n")], kept)
+    sources = Sources(tmp_path / "none", kept)
+    assert [r.document for r in bound("dist.ib_link", cache_dir=cache, sources=sources)] == ["switches.md"]
+    assert bound("dist.rendezvous", cache_dir=cache, sources=sources) == []
+    found = lexical("switch 12 flaps", cache_dir=cache, sources=sources)
+    assert (found[0].cause, found[0].headings) == ("dist.ib_link", ["Blue cluster", "Flapping ports"])
+    assert "cause:" not in found[0].text
+
+
+def test_a_document_cannot_be_bound_to_what_is_no_cause(tmp_path) -> None:
+    with pytest.raises(DocumentRefused, match=r"'dist.gremlins', which is no cause"):
+        documents.add([_file(tmp_path, "x.md", b"---\ncause: dist.gremlins\n---\nText.\n")], tmp_path / "state")

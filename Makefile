@@ -9,7 +9,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq --progre
 QUESTION := Our run on eight H100s died at night. Seven ranks report NCCL timeouts, so is it the network?
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit soak check lint types imports bench docs wheel clean
+.PHONY: help demo test unit soak check lint types imports bench healthy docs wheel clean
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made
@@ -42,6 +42,16 @@ imports: $(VENV)/.test
 
 bench: $(VENV)/.test  ## Measure against the budgets; needs ripgrep
 	@$(BIN)/python -m benchmarks.run
+
+healthy: build/healthy/.installed  ## Record evals/healthy anew: tiny real trainings, in their own environment
+	@build/healthy/bin/python evals/healthy/record.py
+
+build/healthy/.installed: evals/healthy/requirements.txt evals/healthy/requirements-bare.txt | $(VENV)/bin/python
+	@echo "installing the frameworks to record (many minutes the first time)" >&2
+	@$(PYTHON) -m venv build/healthy
+	@for list in requirements.txt "requirements-bare.txt --no-deps"; do PIP_DISABLE_PIP_VERSION_CHECK=1 \
+		build/healthy/bin/python -m pip install -qq --progress-bar off -c constraints.txt -r evals/healthy/$$list; done
+	@touch $@
 
 docs: $(VENV)/.test  ## Write the pages of docs/ that are made from the code
 	@$(BIN)/python docs/make.py

@@ -1,6 +1,6 @@
 """An incident on disk: what happened to somebody, what the run left behind, and what turned out to be wrong.
 
-<id>/incident.yaml    the question and the labels
+<id>/incident.yaml    the question (others under also_asked) and the labels
 <id>/files/           what doctor may see
 <id>/shell.json       optional: recorded commands
 """
@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Case:
     marks: tuple[Mark, ...]
     fix_terms: tuple[tuple[str, ...], ...]
     folder: Path
+    also_asked: tuple[str, ...] = ()
 
     @property
     def files(self) -> Path:
@@ -76,6 +77,7 @@ def load(folder: Path) -> Case:
         marks=tuple(Mark(m["file"], str(m["text"])) for m in data.get("evidence") or ()),
         fix_terms=tuple(tuple(str(word) for word in words) for words in data.get("fix_terms") or ()),
         folder=folder,
+        also_asked=tuple(" ".join(str(q).split()) for q in data.get("also_asked") or ()),
     )
 
 
@@ -94,7 +96,14 @@ def find(paths: Iterable[Path]) -> list[Case]:
             )
         for folder in folders:
             found.setdefault(folder.resolve(), load(folder))
-    return sorted(found.values(), key=lambda c: c.id)
+    return [asked for case in sorted(found.values(), key=lambda c: c.id) for asked in _questions(case)]
+
+
+def _questions(case: Case) -> Iterator[Case]:
+    """The incident, and once more for each further way to ask about it: the same labels hold."""
+    yield case
+    for number, question in enumerate(case.also_asked, 2):
+        yield replace(case, id=f"{case.id}:{number}", question=question)
 
 
 def _folders(path: Path) -> Iterator[Path]:

@@ -38,7 +38,7 @@ def modules() -> list[tuple[str, Path]]:
     found = []
     for top in HOUSE:
         for path in sorted((ROOT / top).rglob("*.py")):
-            if "files" not in path.relative_to(ROOT).parts:  # of recorded runs
+            if not {"files", "scripts"} & set(path.relative_to(ROOT).parts):  # of recorded runs
                 found.append((".".join(path.relative_to(ROOT).with_suffix("").parts), path))
     return found
 

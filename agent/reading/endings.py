@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from .anchors import table
+from .attempts import restarts
+from .clocks import earlier
 from .failure import Failure
 from .failures import Failures
 from .files import Line, RunFile
 from .lines import segments, strip
 from .logpass import LogPass
 from .notes import Note
+from .planned_end import at_planned_end
+from .settings import read_settings
 from .summaries import FileSummary
 
 if TYPE_CHECKING:
@@ -43,14 +47,15 @@ class Endings:
     files: list[Ending] = field(default_factory=list)
     decides: tuple[RunFile, Line] | None = None
     healthy: bool = False
+    recovered: bool = False  # an attempt failed, and a later one reached the end
 
 
 def endings(ws: Workspace, found: LogPass, wrong: Failures) -> Endings:
     """Judge every log file (captures and lists have no end) and the run as a whole; made once."""
-    return ws.memo("endings", lambda: _judge(found, wrong))
+    return ws.memo("endings", lambda: _judge(ws, found, wrong))
 
 
-def _judge(found: LogPass, wrong: Failures) -> Endings:
+def _judge(ws: Workspace, found: LogPass, wrong: Failures) -> Endings:
     result = Endings()
     units: dict[str, list[Failure]] = defaultdict(list)
     notes: dict[str, list[Note]] = defaultdict(list)
@@ -60,12 +65,37 @@ def _judge(found: LogPass, wrong: Failures) -> Endings:
         notes[note.file.name].append(note)
     for name, summary in found.files.items():
         if summary.file.role == "log" and not summary.file.good:
-            result.files.append(_ending(summary, units[name], notes[name]))
-    result.state = _state(result.files, wrong)
+            ending = _ending(summary, units[name], notes[name])
+            place = summary.last_progress
+            if ending.silent and place is not None and at_planned_end(_body(place.data, summary), read_settings(ws)):
+                ending = Ending(ending.file, "finished", ending.last, place)
+            result.files.append(ending)
+    past = _past(result.files, found)
+    result.state = _state([f for f in result.files if f.file.name not in past], wrong)
     result.decides = _deciding(result, wrong)
-    trouble = any(not u.cascade for u in wrong.units) or any(n.kind != "error" for n in wrong.notes)
+    trouble = any(not u.cascade for u in wrong.units) or any(
+        n.kind != "error" and n.value != "teardown" for n in wrong.notes
+    )
     result.healthy = result.state == "finished" and not trouble
+    again = bool(past) or any(restarts(s) for s in found.files.values() if s.file.role == "log")
+    result.recovered = result.state == "finished" and bool(wrong.units) and again
     return result
+
+
+def _past(files: list[Ending], found: LogPass) -> set[str]:
+    """Logs of attempts that died before another one began that reached the end."""
+    ended = [found.files[f.file.name] for f in files if f.state == "finished"]
+    return {
+        f.file.name
+        for f in files
+        if f.state in ("died", "hung")
+        and any(
+            s.file.run == f.file.run
+            and s.file.variant == f.file.variant
+            and earlier(found.files[f.file.name].last_stamp, s.first_stamp)
+            for s in ended
+        )
+    }
 
 
 def _ending(summary: FileSummary, units: list[Failure], notes: list[Note]) -> Ending:
@@ -98,14 +128,16 @@ def _finished(summary: FileSummary, after: int) -> Line | None:
     for _ in range(60):
         start = h.tail.rfind(b"\n", 0, end) + 1
         data = h.tail[start:end]
-        if data.strip() and number > after:
-            body = strip(segments(data[-4096:])[-1][1].decode(errors="replace"), summary.labels).body
-            if _says_end(body):
-                return Line(number, h.tail_offset + start, data)
+        if data.strip() and number > after and _says_end(_body(data, summary)):
+            return Line(number, h.tail_offset + start, data)
         number, end = number - 1, start - 1
         if end < 0:
             break
     return None
+
+
+def _body(data: bytes, summary: FileSummary) -> str:
+    return strip(segments(data[-4096:])[-1][1].decode(errors="replace"), summary.labels).body
 
 
 def _says_end(body: str) -> bool:

@@ -47,6 +47,7 @@ def _types(mine: list[Setting]) -> Iterator[Lint]:
             and isinstance(s.value, str)
             and s.value != "auto"
             and not re.search(r"[${}<(]", s.value)
+            and not (s.place.format == "python" and re.fullmatch(r"[A-Za-z_][\w.]*", s.value))  # a name, not its value
         ):
             yield lint_at("wrong_type", f"{s.key} is {s.value!r}, not a number", s)
         elif (

@@ -193,3 +193,5 @@ def ending_evidence(ws: Workspace, found: LogPass, wrong: Failures) -> Iterator[
         yield ws.cite(file, line, "run.state", ends.state)
         if ends.healthy:
             yield ws.cite(file, line, "run.healthy_end")
+        if ends.recovered:
+            yield ws.cite(file, line, "run.recovered")

@@ -48,6 +48,8 @@ _BY_NAME: list[tuple[re.Pattern[str], str]] = [
         (r"^(dockerfile|makefile|containerfile)$", "config"),
     )
 ]
+# What W&B's client notes about itself: its tracebacks are not the run's.
+_WANDB_OWN = re.compile(r"(^|/)(offline-)?run-\d{8}_\d{6}-\w+/logs/debug[\w-]*\.log$")
 _CSV_CAPTURE = re.compile(rb"utilization\.gpu|clocks[._]|ecc\.errors|pci\.bus_id|temperature\.gpu|memory\.used|JobID\|")
 _CSV_DATA = re.compile(rb'^"?(text|prompt|instruction|question|content|messages|input|id,text|caption|url)"?,', re.I)
 _STEPS = re.compile(rb'"(global_?step|step|_step|iteration|iter|epoch|loss|train[_/]loss|reward)"\s*:\s*["\d-]')
@@ -88,6 +90,8 @@ def role_of(name: str, head: bytes) -> str:
     """
     if is_dump(head):
         return "trace"
+    if _WANDB_OWN.search(name):
+        return "other"
     base = _PACKED.sub("", PurePath(name).name)
     if "metrics" in PurePath(name).parts[:-1] and _MLFLOW.match(head):
         return "metrics"

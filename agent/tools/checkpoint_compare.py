@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator
 from typing import Annotated
@@ -78,9 +79,17 @@ def _sides(ws: Workspace, held: list[Checkpoint], before: str, after: str) -> tu
         first = good[-1]
     else:
         like = [c for c in held if c is not last and c.framework == last.framework and _weighs(c)]
+        like = [c for c in like if not _is_copy(last, c, like)]
         same = [c for c in like if c.series == last.series] or like
         first = same[0] if same else None
     return (first, last) if first is not None and first is not last else None
+
+
+def _is_copy(last: Checkpoint, other: Checkpoint, held: list[Checkpoint]) -> bool:
+    """Whether `last` is the newest numbered save once more, under a name such as last.ckpt: equal by design."""
+    if last.step is not None or not re.search(r"(^|[/_-])(last|latest|best)\b", last.name):
+        return False
+    return other.step is not None and other.step == max(c.step for c in held if c.step is not None)
 
 
 def _weighs(checkpoint: Checkpoint) -> bool:

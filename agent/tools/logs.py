@@ -47,6 +47,7 @@ EMITS = (
     "run.silent_end",
     "run.restarted",
     "run.healthy_end",
+    "run.recovered",
 )
 MATCHES, WINDOW = 200, 240
 

@@ -9,6 +9,8 @@ import numpy as np
 from ..shape import change, noise, rolling_median, runs, smooth, spikes
 from .finding import Curve, Finding, Group, plain
 
+_NEAR_ZERO = 0.05  # nats; below it both losses are done, and their ratio is noise and dropout
+
 
 def progress_findings(group: Group) -> Iterator[Finding]:
     """Spikes, divergence and net progress of the training loss, and how validation compares."""
@@ -113,7 +115,7 @@ def _validation(held: Curve, train: Curve | None) -> Iterator[Finding]:
         if around > 0 and held.values[last] > 0:
             ratio = float(held.values[last]) / around
             yield held.at("eval.gap_ratio", plain(round(ratio, 4)), last)
-            if ratio < 0.7:
+            if ratio < 0.7 and around - float(held.values[last]) > _NEAR_ZERO:
                 yield held.at("eval.below_train", plain(round(ratio, 4)), last)
     yield from _worsening(held, train)
 

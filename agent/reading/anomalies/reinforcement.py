@@ -111,13 +111,23 @@ def _entropy(group: Group) -> Iterator[Finding]:
     if entropy is None or len(entropy) < 6:
         return
     first, last = level(entropy.values, head(len(entropy), 0.15, 2)), level(entropy.values, tail(len(entropy), 0.15, 2))
-    if first > 0 and last < 0.15 * first:
+    if first > 0 and last < 0.15 * first and not _won(group):
         low = int(np.flatnonzero(entropy.values < 0.3 * first)[0])
         yield entropy.at("entropy.collapsed", plain(round(last, 5)), low)
     elif first > 0 and last < 0.5 * first and trend(entropy) == "falling":
         yield entropy.at("entropy.falling", plain(round(last / first, 4)), len(entropy) - 1)
     elif first > 0 and last > 2 * first and trend(entropy) == "rising":
         yield entropy.at("entropy.rising", plain(round(last / first, 4)), len(entropy) - 1)
+
+
+def _won(group: Group) -> bool:
+    """Whether the reward rose and ends at its best: a policy that is sure of what is right is no collapse."""
+    reward = group.curve("reward", "success")
+    if reward is None or len(reward) < 6:
+        return False
+    end, start = level(reward.values, tail(len(reward), 0.15, 2)), level(reward.values, head(len(reward), 0.15, 2))
+    best = float(smooth(reward.values, max(3, len(reward) // 10) | 1).max())
+    return end > start and end - start > 0.8 * (best - start)
 
 
 def _lengths(group: Group) -> Iterator[Finding]:

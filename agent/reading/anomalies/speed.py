@@ -63,7 +63,7 @@ def _step_time(group: Group) -> Iterator[Finding]:
         return
     values = curve.values
     yield curve.at("step_time.median", plain(middle), int(np.argmin(np.abs(values - middle))))
-    if curve.series.metric == "step_time" and len(curve) >= 8:
+    if curve.series.metric == "step_time" and len(curve) >= 8 and not _evaluates(group, curve, middle):
         yield from _unsteady(curve, fair, middle)
     data = group.curve("data_time")
     share = group.curve("data_fraction")
@@ -75,6 +75,15 @@ def _step_time(group: Group) -> Iterator[Finding]:
     elif share is not None:
         at = len(share) - 1
         yield share.at("data_time.fraction", plain(round(float(np.median(share.fair)) / 100, 4)), at)
+
+
+def _evaluates(group: Group, curve: Curve, middle: float) -> bool:
+    """Whether most slow steps are those in which the run evaluated: their time holds the evaluation."""
+    held = group.curve("eval_loss", "eval_perplexity")
+    slow = np.flatnonzero(curve.values > 2.5 * middle)
+    if held is None or not held.series.stepped or not curve.series.stepped or not len(slow):
+        return False
+    return float(np.isin(curve.steps[slow], held.steps).mean()) > 0.5
 
 
 def _unsteady(curve: Curve, fair: np.ndarray, middle: float) -> Iterator[Finding]:

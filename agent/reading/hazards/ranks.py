@@ -185,6 +185,8 @@ def samplers(code: Code, project: Project) -> Iterator[Hazard]:
 def seeds(code: Code, project: Project) -> Iterator[Hazard]:
     """A seed that differs between ranks, which replicas that are initialized one by one do not survive."""
     for call in code.syntax.calls_of("manual_seed", "seed_everything", "set_seed", "manual_seed_all"):
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+            continue  # a generator of its own draws data, not weights
         if call.args and any(re.search(r"rank", name) for name in names(call.args[0])):
             yield Hazard("seed_per_rank", call.lineno)
 

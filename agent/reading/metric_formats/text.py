@@ -33,7 +33,7 @@ _ASSIGNMENT = re.compile(rb"^\s{2,}[A-Za-z_.]+ = ")
 _TRAINING_BAR = re.compile(rb"^\s*(?:$|(?:steps?|train\w*|epoch|iter\w*)\b[^|]{0,40}$|\d+%)", re.I)
 _WRAPPER = re.compile(r"(?:np\.\w+|tensor|array|Tensor)\(\[?$")
 _BAR_LABEL = re.compile(r"^\s*it \[")
-_SKIP = (b"Namespace(", b"TrainingArguments(", b"Arguments(", b"Config(", b" --")
+_SKIP = (b"Namespace(", b"TrainingArguments(", b"Arguments(", b"Config(", b"Checkpoint(", b" --")
 _WORDLIKE = ("nan", "inf")
 
 

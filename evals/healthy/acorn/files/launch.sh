@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py sft > train.log 2>&1

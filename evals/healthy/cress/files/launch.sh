@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py > lstm.log 2>&1

@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py --log jsonl --steps 400 2> stderr.log

@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py > driver.log 2>&1

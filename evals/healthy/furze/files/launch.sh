@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py --log wandb --steps 200 > train.log 2>&1

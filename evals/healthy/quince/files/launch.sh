@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py --output_dir out --use_cpu --save_strategy no --report_to none --kind experts --per_device_train_batch_size 16 --per_device_eval_batch_size 32 --num_train_epochs 2 --learning_rate 4e-3 --logging_steps 5 --max_grad_norm 1.0 > train.log 2>&1

@@ -1,0 +1,3 @@
+#!/bin/bash
+export WANDB_MODE=offline WANDB_PROJECT=lm
+python train.py --output_dir out --run_name first --use_cpu --save_strategy no --report_to wandb --per_device_train_batch_size 16 --per_device_eval_batch_size 32 --num_train_epochs 2 --learning_rate 5e-3 --logging_steps 5 > train.log 2>&1

@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py --logger tensorboard --bar rich --epochs 4 > train.log 2>&1

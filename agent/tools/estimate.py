@@ -22,6 +22,7 @@ from ..workspace import Workspace
 
 GIB = 1 << 30
 MARGIN = 0.15  # within which the answer is "tight"
+FILLED = 2 / 3  # share of a device that one copy of the weights may take before little else fits
 LAYOUT = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "dp": "data"}
 FIXED = ("weights", "gradients", "optimizer state", "float32 copy", "gathered weights", "communication")
 KEYS = {
@@ -184,6 +185,8 @@ def _decisive(ws: Workspace, case: _Case) -> Iterator[Evidence]:
     world_known = not any("rank" in a for a in case.read.assumed)
     if _states(least) > room * (1 + MARGIN) and world_known:
         yield _cited(ws, case, "estimate.states_exceed", True, words)
+    if _copy(estimate) > FILLED * case.capacity.bytes:
+        yield _cited(ws, case, "estimate.whole_copy_fills", round(_copy(estimate)), words)
     measured = not case.read.assumed or case.read.assumed == ["AdamW"]
     if not measured or peak.total < room * (1 + MARGIN):
         return
@@ -192,6 +195,14 @@ def _decisive(ws: Workspace, case: _Case) -> Iterator[Evidence]:
         for name in ("logits", "activations"):
             if peak.total - estimate.part(name) < room * (1 - MARGIN) and estimate.part(name) > 0.3 * peak.total:
                 yield _cited(ws, case, f"estimate.{name}_exceed", True, words)
+
+
+def _copy(estimate: Estimate) -> float:
+    """Bytes of all weights where each of several ranks holds them whole, in 8 bits unless fewer are set; else 0."""
+    plan = estimate.plan
+    if plan.world < 2 or plan.zero or plan.fsdp or plan.tensor * plan.pipeline * plan.expert > 1:
+        return 0.0
+    return memory_model.parameters_of(estimate.model) * (plan.bits or 8) / 8
 
 
 def _least(case: _Case) -> dict[str, Any]:

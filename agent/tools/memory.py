@@ -37,7 +37,8 @@ CGROUP = re.compile(
 )
 NOT_INITIALIZED = re.compile(r"(?:CUBLAS|CUDNN)_STATUS_NOT_INITIALIZED")
 PINNED = re.compile(r"cudaHost(?:Alloc|Register)|pinned memory|pin_memory", re.IGNORECASE)
-NUMBERS = ("asked", "capacity", "limit", "free", "allocated", "reserved", "reserved_unallocated", "in_use")
+NUMBERS = ("asked", "capacity", "limit", "free", "allocated", "reserved", "reserved_unallocated", "in_use",
+           "private_pools")  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class Failure:
         "memory.frame", "memory.oom_step", "memory.at_first_step", "memory.after_many_steps", "memory.oom_ranks",
         "memory.one_rank_only", "memory.host_percent", "memory.host_low_gpu", "memory.killed", "memory.shm",
         "memory.cgroup", "memory.engine_still_holds_bytes", "memory.limit_bytes", "memory.first_oom_rank",
-        "memory.pinned", "memory.library_not_initialized",
+        "memory.pinned", "memory.library_not_initialized", "memory.private_pools_bytes",
     ),
     recall=True,
 )  # fmt: skip

@@ -253,3 +253,15 @@ def test_a_model_named_in_full_needs_no_folder(doctor: Any, tmp_path: Path) -> N
     done = doctor("tool", "estimate-memory", "--config", "meta-llama/Llama-3.1-8B", "--gpu", "80", cwd=tmp_path)
     assert done.returncode == 0 and "8.03 B parameters" in done.stdout
     assert doctor("tool", "estimate-memory", cwd=tmp_path).returncode == 3
+
+
+def test_one_whole_copy_on_every_rank_fills_the_device(tmp_path: Path) -> None:
+    run = "torchrun --nproc_per_node=4 tune.py --base_model meta-llama/Llama-2-70b-hf --micro_batch_size 1 --lora_r 8\n"
+    assert ask(tmp_path, {"run.sh": run, "train.log": OOM}).one("estimate.whole_copy_fills") > 60 * GIB
+    for name, other in {
+        "small": run.replace("Llama-2-70b", "Llama-2-7b"),
+        "alone": run.replace("nproc_per_node=4", "nproc_per_node=1"),
+        "sharded": run.replace("--lora_r 8", "--lora_r 8 --fsdp full_shard"),
+    }.items():
+        seen = ask(tmp_path / name, {"run.sh": other, "train.log": OOM})
+        assert not seen.values("estimate.whole_copy_fills"), name

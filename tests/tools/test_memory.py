@@ -129,6 +129,7 @@ step 42 loss 0.4
     [
         ("optimizer_step", "optimizer.step()", "_init_group", 'state["exp_avg"] = torch.zeros_like(p)'),
         ("backward", "loss.backward()", "backward", "_engine_run_backward("),
+        ("backward", "trainer.train()", "backward", "grad = weight.to(dtype).mul_(scale)"),
         ("logits", "loss = model(**batch).loss", "forward", "loss = F.cross_entropy(logits.float(), labels)"),
         ("eval", "trainer.evaluate()", "nested_concat", "return torch.cat((tensors, new_tensors), dim=0)"),
         ("model_load", "model = AutoModel.from_pretrained(path)", "_load", "param.data = value"),

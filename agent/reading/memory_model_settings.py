@@ -100,7 +100,7 @@ def _sharding(read: Read, settings: Settings) -> dict[str, Any]:
         found |= _strategy(read, settings)
     found["offload_optimizer"] = read.on("offload_optimizer")
     found["offload_parameters"] = read.on("offload_parameters")
-    if "megatron" in settings.frameworks and any("use_distributed_optimizer" in s.name for s in settings.all):
+    if "megatron" in settings.frameworks and _one(settings, "distributed_optimizer"):
         found["zero"] = 1
     return found
 

@@ -20,6 +20,7 @@ import yaml
 from ..playbook import KNOWLEDGE
 from .files import RunFile
 from .settings import Setting, read_settings
+from .settings_map import normal
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
@@ -225,11 +226,7 @@ def _of_settings(ws: Workspace) -> Described | None:
             n[name] = int(value)
     if not {"layers", "hidden"} <= n.keys():
         return None
-    other = {
-        s.name.removeprefix("other.").replace("-", "_").split(".")[-1]: s.value
-        for s in settings.all
-        if s.name.startswith("other.")
-    }
+    other = {normal(s.key).rpartition(".")[2]: s.value for s in settings.all}
     for name in UNMAPPED:
         for key in tables()["fields"][name]:
             if isinstance(other.get(key), int) and 0 < other[key] <= MOST:

@@ -1,4 +1,4 @@
-"""Variants of a run by their pace: which is slower, by how much, and what differs in it."""
+"""Where the time goes by the run's own timers: the slower variant and what it has, the share of generation."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 SLOWER = 1.3  # ratio of seconds per step from which a variant is slower
+MUCH = 0.5  # share of generation from which it holds the step up
 LOOKED_AT = 40  # differences
 # metric -> whether more of it is faster; the first that two variants share decides
 METRICS = {"step_time": False, "bar_step_time": False, "throughput": True, "tflops": True}
@@ -47,6 +48,33 @@ def compare_paces(ws: Workspace) -> ToolResult:
     with_what = ", ".join(dict.fromkeys(str(e.value) for e in evidence if e.key == "pace.slower_with"))
     summary = f"{_name(slow)} takes {ratio:.2f} times as long a step as {_name(fast)}"
     return finding(summary + (f"; it has {with_what}" if with_what else ""), evidence)
+
+
+@tool(emits=("step_share.generation", "step_share.generation_seconds"), recall=True)
+def generation_share(ws: Workspace) -> ToolResult:
+    """Say how much of each step of a reinforcement-learning run goes into generation.
+
+    Use when such a run is slow. Reads the timers that verl, slime, NeMo-RL and OpenRLHF print beside the step's time;
+    steps that overlap generation with training count as they are printed.
+    """
+    found = curves(ws)
+    for taken in found.of("generation_time", good=False):
+        for whole in found.of("step_time", good=False):
+            if (taken.file, taken.rank, taken.variant) != (whole.file, whole.rank, whole.variant):
+                continue
+            steps, a, b = np.intersect1d(taken.steps, whole.steps, return_indices=True)
+            both = np.isfinite(taken.values[a]) & np.isfinite(whole.values[b]) & (whole.values[b] > 0)
+            if len(steps) < 3 or both.sum() < 3:
+                continue
+            share = float(np.median(np.clip(taken.values[a][both] / whole.values[b][both], 0, 1)))
+            at = int(a[both][-1])
+            evidence = [
+                point_evidence(ws, taken, at, "step_share.generation", round(share, 3)),
+                point_evidence(ws, taken, at, "step_share.generation_seconds", round(float(taken.values[at]), 3)),
+            ]
+            said = f"generation takes {share:.0%} of a step"
+            return finding(said, evidence) if share >= MUCH else clean(said, evidence)
+    return not_applicable("no timer of generation beside the step's time")
 
 
 def _name(s: Series) -> str:

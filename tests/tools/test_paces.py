@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from captured import look
-from traindoctor.agent.tools.paces import compare_paces
+from traindoctor.agent.tools.paces import compare_paces, generation_share
 
 
 def _log(seconds: float) -> str:
@@ -45,3 +45,18 @@ def test_equal_paces_and_a_single_run_are_no_finding(tmp_path: Path) -> None:
 def test_broken_numbers_are_passed_over(tmp_path: Path) -> None:
     broken = "".join(f"step {i} loss nan step_time nan s\n" for i in range(9))
     assert look(compare_paces, tmp_path, run_a_log=broken, run_b_log=_log(1.0)).result.outcome == "not_applicable"
+
+
+def _verl(generation: float) -> str:
+    return "".join(
+        f"step:{i} - actor/pg_loss:0.01 - critic/rewards/mean:0.4 - timing_s/gen:{generation + i / 10:.2f} - "
+        f"timing_s/update_actor:4.10 - timing_s/step:{generation + 8 + i / 10:.2f}\n"
+        for i in range(1, 12)
+    )
+
+
+def test_the_share_of_generation(tmp_path: Path) -> None:
+    seen = look(generation_share, tmp_path, train_log=_verl(24.0))
+    assert seen.result.outcome == "finding" and 0.74 < seen.one("step_share.generation") < 0.77
+    assert look(generation_share, tmp_path, train_log=_verl(2.0)).result.outcome == "clean"
+    assert look(generation_share, tmp_path, train_log=_log(1.0)).result.outcome == "not_applicable"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MOST = 4096  # steps that are set against each other
 FEWEST = 4
+EXACT = {"parameter_sum": 1, "param_norm": 2}  # must agree to the last digit: steps that tell
 MANY, FEW = 64, 512  # of more ranks than the first, the last steps only: the second
 
 
@@ -95,14 +96,15 @@ def _table(metric: str, ranks: dict[int, Series]) -> RankTable | None:
     kept = {r: s for r, s in sorted(ranks.items()) if 2 * len(s) >= most}
     last = {r: _last_of_each(s, MOST if len(kept) <= MANY else FEW) for r, s in kept.items()}
     common = sorted(set.intersection(*(set(at) for at in last.values()))) if len(last) > 1 else []
-    if len(common) < FEWEST:
+    least = EXACT.get(metric, FEWEST)
+    if len(common) < least:
         return None
     if len(common) > MOST:
         common = [common[i] for i in np.linspace(0, len(common) - 1, MOST).astype(int)]
     index = [np.array([last[r][step] for step in common]) for r in kept]
     values = np.column_stack([s.values[i] for s, i in zip(kept.values(), index, strict=True)])
     good = np.isfinite(values).all(axis=1)
-    if good.sum() < FEWEST:
+    if good.sum() < least:
         return None
     return RankTable(
         metric, list(kept), np.array(common)[good], values[good],

@@ -47,6 +47,25 @@ def test_equal_losses_on_all_ranks_are_told_and_blame_nothing(name: str, trained
     assert found.result.outcome == "clean" and "same data" in found.result.summary
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "differ"),
+    [
+        ("param_checksum", [(12.5, 12.75)], True),
+        ("param_norm", [(81.25, 81.25), (80.5, 83.0)], True),
+        ("param_norm", [(81.25, 90.5), (80.5, 91.0)], False),  # may be parts of one model
+        ("param_checksum", [(12.5, 12.5)], False),
+    ],
+)
+def test_few_steps_tell_sums_apart(name: str, values: list[tuple], differ: bool, tmp_path: Path) -> None:
+    log = "".join(
+        f"[rank{rank}]: step={100 * at} {name}={value}\n"
+        for at, pair in enumerate(values, 1)
+        for rank, value in enumerate(pair)
+    )
+    found = look(replica_divergence, tmp_path, train_log=log)
+    assert bool(found.values("replica.parameters_differ")) is differ
+
+
 def test_losses_that_drift_apart(tmp_path: Path) -> None:
     log = "".join(
         f"[rank{r}]: step={s} loss={2.0 - s * 0.03 if r == 0 else 2.0 + s * 0.05 + 0.01 * r:.4f}\n"

@@ -110,6 +110,7 @@ def _alike(ws: Workspace, tests: list[RunFile], trains: list[RunFile]) -> Iterat
     met = shared(items, train)
     for pair in met[:EACH]:
         yield ws.cite(pair.item.file, pair.item.line, "data.contamination", len(met))
+        yield ws.cite(pair.train.file, pair.train.line, "data.contamination", len(met))
 
 
 def _identity(record: Record) -> str:

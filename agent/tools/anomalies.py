@@ -24,6 +24,7 @@ from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 _FEW_DECIMALS = re.compile(r"(?:\blr|learning_rate)\b[\"' ]{0,2}[:= ] ?0\.0{2,4}(?![\de])")
+_SUMMED = re.compile(r"(?i)(?:\b|_)(?:recon\w*|kld|elbo|mse|rmse|l1|bbox|giou|pixel|rec_loss)(?:\b|_)")
 _GROUPS = 48  # runs, ranks and variants looked at in full
 _PER_KEY = 12  # evidence of one key; variants outcomes may be several each
 _FACTS = {
@@ -56,7 +57,8 @@ def find_anomalies(ws: Workspace) -> ToolResult:
     found = curves(ws)
     if not found.series and not found.sweeps:
         return not_applicable("no curves to look at")
-    evidence = [e for e in _capped(_evidence(ws, f) for f in _findings(ws, found)) if not _rounded_away(e)]
+    told = _capped(_evidence(ws, f) for f in _findings(ws, found))
+    evidence = [e for e in told if not (_rounded_away(e) or _is_sum(e))]
     evidence += _absences(found)
     telling = Counter(e.key for e in evidence if e.key not in _FACTS)
     text = "\n".join(f"{e.key} = {e.value!r}  {e.file or ''}{f':{e.line}' if e.line else ''}" for e in evidence)
@@ -118,6 +120,11 @@ def _evidence(ws: Workspace, f: Finding) -> Evidence:
 def _rounded_away(e: Evidence) -> bool:
     """A rate of zero as a print with a few fixed decimals shows it: it says nothing of a rate like 1e-6."""
     return e.key == "learning_rate.zero" and bool(_FEW_DECIMALS.search(e.text or ""))
+
+
+def _is_sum(e: Evidence) -> bool:
+    """A high start that is no cross-entropy: beside it stand terms that are summed over pixels or boxes."""
+    return e.key == "loss.high_start" and bool(_SUMMED.search(e.text or ""))
 
 
 def _capped(evidence: Iterator[Evidence]) -> Iterator[Evidence]:

@@ -40,7 +40,11 @@ def decreasing(curve: Curve) -> bool:
     first = float(np.median(values[:2]))
     if len(values) < 8:
         return bool(net < -0.03 * abs(first) and values[-1] <= values.min() * 1.1)
-    return net < -0.02 * abs(first) and sigmas < -3
+    if net < -0.02 * abs(first) and sigmas < -3:
+        return True
+    # learned within the first few points, and at its floor since then
+    end = float(np.median(values[-max(3, len(values) // 3) :]))
+    return bool(values.min() >= 0 and first - end > max(0.5 * first, 6 * noise(values)) and end < 1.5 * values.min())
 
 
 def divergence(curve: Curve) -> int | None:

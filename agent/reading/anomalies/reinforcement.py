@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..shape import change, head, level, mad, smooth, tail
+from ..shape import change, head, level, mad, noise, smooth, tail
 from .finding import Curve, Finding, Group, plain
 
 
@@ -49,7 +49,7 @@ def _reward(group: Group) -> Iterator[Finding]:
                 yield reward.at(
                     "reward.best", plain(reward.values[int(np.argmax(reward.values))]), int(np.argmax(reward.values))
                 )
-            course = trend(reward)
+            course = "rising" if collapsed is None and _won_early(reward) else trend(reward)
             if course != "flat" or is_still(reward):
                 yield reward.at(f"reward.{course}", True, last)
     std, frac = group.curve("reward_std"), group.curve("zero_std_fraction")
@@ -118,6 +118,15 @@ def _entropy(group: Group) -> Iterator[Finding]:
         yield entropy.at("entropy.falling", plain(round(last / first, 4)), len(entropy) - 1)
     elif first > 0 and last > 2 * first and trend(entropy) == "rising":
         yield entropy.at("entropy.rising", plain(round(last / first, 4)), len(entropy) - 1)
+
+
+def _won_early(reward: Curve) -> bool:
+    """Whether the reward rose within the first tenth and has stayed up since: a long plateau hides it from a trend."""
+    values = reward.fair
+    if len(values) < 20:
+        return False
+    start, end = level(values, head(len(values), 0.05, 2)), level(values, tail(len(values), 0.5, 2))
+    return end - start > max(0.25 * abs(start), 6 * noise(values))
 
 
 def _won(group: Group) -> bool:

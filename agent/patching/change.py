@@ -69,7 +69,7 @@ def _steps(doc: Document, edits: Mapping[str, Any]) -> list[tuple[str, Any]]:
         off = [(s, False) for s in flags if s != value and s in present and s not in edits]
         on = [(s, True) for s in flags if s == value and s not in edits]
         if "precision" in present:
-            on = [("precision", value), *(step for step in on if step[0] in present)]
+            on = [("precision", value), *(step for step in on if off or step[0] in present)]
         steps += [*off, *(on or ([] if off else [(canonical, value)]))]
     return steps
 
@@ -89,7 +89,7 @@ def _one(doc: Document, name: str, value: Any, at: int) -> tuple[Document, list[
     if not found:
         more, spelling = insertion(doc, name, value)
         return _written(doc, name, [], more, [], [value, _reads(doc, spelling, value)] if more else [], at)
-    if all(same(f.value, value) for f in found):
+    if all(same(f.value, value) or (value is True and _mode(f)) for f in found):
         return doc, []
     splices, touched, values, missing = _rewritten(doc, found, value)
     if not missing or (REMOVE in values and _silent(doc, name, value)):
@@ -99,6 +99,11 @@ def _one(doc: Document, name: str, value: Any, at: int) -> tuple[Document, list[
     without = doc.again(spliced(doc.text, splices))
     more, spelling = insertion(without, name, value)
     return _written(doc, name, splices, more, touched, [value, _reads(doc, spelling, value)], 0)
+
+
+def _mode(found: Found) -> bool:
+    """Whether a setting that may be on in several ways is on in one of them."""
+    return isinstance(found.value, str) and found.value != "auto" and True in settings_map().canonical[found.name].values.values()
 
 
 def _silent(doc: Document, name: str, value: Any) -> bool:
@@ -115,7 +120,7 @@ def _renamed(doc: Document, found: list[Found], name: str, value: Any) -> list[S
     if (
         len(found) != 1
         or found[0].leaf.style != "flag"
-        or found[0].leaf.note in ("json", "inside")
+        or found[0].leaf.note in ("json", "escaped", "inside")
         or scope == "launcher"
     ):
         return []
@@ -155,13 +160,9 @@ def _rewritten(doc: Document, found: list[Found], value: Any) -> tuple[list[Spli
     splices: dict[tuple[int, int], Splice] = {}
     touched, values, missing = [f.leaf for f in found], [value], False
     for f in found:
-        try:
-            raw = raw_value(f.spelling, f.scope, value, f.leaf)
-        except Unplaced:
-            if f.spelling.fixed is UNSET:
-                raise
-            raw = DROP
-        if raw is DROP and f.leaf.style in ("yaml", "json", "override", "dict"):
+        other = f.spelling.fixed is not UNSET and value is not False and not same(f.spelling.fixed, value)
+        raw = DROP if other else raw_value(f.spelling, f.scope, value, f.leaf)
+        if raw is DROP and not other and f.leaf.style in ("yaml", "json", "override", "dict"):
             raw = None
         if raw is DROP or _off(f, raw):
             cut, missing = removal(doc, f), True
@@ -195,8 +196,9 @@ def literal(doc: Document, place: Site, raw: Any) -> str:
         raw = int(raw)
     if place.variable and doc.form == "shell":
         return as_word(raw, old)
-    if leaf.note == "json":
-        return as_json(raw, old)
+    if leaf.note in ("json", "escaped"):
+        text = as_json(as_word(raw, "1") if leaf.style == "environment" else raw, old.replace('\\"', '"'))
+        return text.replace('"', '\\"') if leaf.note == "escaped" else text
     if doc.form == "python" and leaf.style == "environment":
         return as_python(as_word(raw, old.strip("'\"") or "1"), old)
     if leaf.note == "inside":

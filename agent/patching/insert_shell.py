@@ -41,7 +41,10 @@ def arguments(doc: Document, name: str, framework: str) -> Group:
     near = sorted(
         (not f.own, abs(order[f.name] - order[name]), f.leaf.line, f.leaf.group)
         for f in doc.found
-        if f.leaf.style in ("flag", "override") and f.scope in scopes and f.leaf.note != "json" and f.leaf.group
+        if f.leaf.style in ("flag", "override")
+        and f.scope in scopes
+        and f.leaf.note not in ("json", "escaped")
+        and f.leaf.group
     )
     script = read_script(doc.clean)
     if near:
@@ -53,7 +56,11 @@ def arguments(doc: Document, name: str, framework: str) -> Group:
 
 
 def _group(doc: Document, script: Script, name: str) -> Group:
-    leaves = [f for f in doc.sheet.leaves if f.group == name and f.style in ("flag", "override") and f.note != "json"]
+    leaves = [
+        f
+        for f in doc.sheet.leaves
+        if f.group == name and f.style in ("flag", "override") and f.note not in ("json", "escaped")
+    ]
     quoted = any(leaf.note == "inside" for leaf in leaves) or (name not in script.arrays and not name.isdigit())
     if quoted:
         ends = [doc.span(leaf)[1] for leaf in leaves if leaf.width]
@@ -152,12 +159,16 @@ def put_export(doc: Document, name: str, value: str) -> list[Splice]:
 
 
 def _runtime_env(doc: Document, name: str, value: str) -> list[Splice]:
-    given = [leaf for leaf in doc.sheet.leaves if leaf.style == "environment" and leaf.note == "json" and leaf.width]
+    notes = ("json", "escaped")
+    given = [leaf for leaf in doc.sheet.leaves if leaf.style == "environment" and leaf.note in notes and leaf.width]
     if not given:
         raise Unplaced("Ray gives its workers their environment from a runtime_env that cannot be written to safely")
-    end = doc.span(given[-1])[1]
-    text = as_json(value.strip("'\""))
-    return [Splice(end, end, f", {as_json(name)}: {text}")]
+    start, end = doc.span(given[-1])
+    head = doc.text[doc.text.rfind("\n", 0, start) + 1 : start]
+    alone = re.fullmatch(r"([ \t]*)\\?\"[\w.]+\\?\"\s*:\s*", head)
+    text = f'"{name}": {as_json(value.strip(chr(39)))}'
+    text = text.replace('"', '\\"') if given[-1].note == "escaped" else text
+    return [Splice(end, end, f",{doc.newline}{alone[1]}{text}" if alone else f", {text}")]
 
 
 def put_header(doc: Document, flag: str, value: str) -> list[Splice]:

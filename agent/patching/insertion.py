@@ -66,7 +66,7 @@ def insertion(doc: Document, name: str, value: Any) -> tuple[list[Splice], Spell
         return [], spelling
     if scope in _OWN:
         return _shared(doc, scope, spelling, raw), spelling
-    if among(doc.framework, [f for f, names in table()["only_there"].items() if name in names]):
+    if name in table()["only_there"].get(scope, ()):
         raise Unplaced(f"which key of {doc.framework} it goes to depends on the script")
     forms = listed("forms", doc.framework) or []
     if doc.form == "shell" and doc.form not in forms and (inner := _heredoc(doc, forms, spelling, raw)):
@@ -74,8 +74,12 @@ def insertion(doc: Document, name: str, value: Any) -> tuple[list[Splice], Spell
     if doc.form not in forms:
         where = " or ".join(forms) or "no file of a known kind"
         raise Unplaced(f"{doc.framework} takes it from {where}, and this is {doc.form}")
+    if doc.form == "shell" and scope == "accelerate":
+        return put_launcher(doc, table()["launchers"], name, as_word(raw)), spelling
     if doc.form == "shell":
         return _argument(doc, spelling, raw), spelling
+    if doc.form == "python" and doc.framework == "nanogpt":
+        return _assignment(doc, spelling, raw), spelling
     if doc.form == "python":
         return _code(doc, name, spelling, raw), spelling
     return _tree(doc, spelling, raw), spelling
@@ -128,6 +132,8 @@ def argument(doc: Document, group: Group, spelling: Spelling, raw: Any) -> str:
     if among(doc.framework, table()["overrides"]):
         key = ".".join(home(doc, spelling))
         return f"{key}={write(raw)}"
+    if spelling.segments[1:] and not among(doc.framework, table()["dotted"]):
+        raise Unplaced(f"`{'.'.join(spelling.segments)}` has no flag of its own")
     flag = "--" + ".".join(spelling.segments)
     if among(doc.framework, table()["dashes"]) or group.dashed:
         flag = flag.replace("_", "-")
@@ -156,6 +162,17 @@ def _code(doc: Document, name: str, spelling: Spelling, raw: Any) -> list[Splice
     text = _call_value(spelling, doc.framework, raw)
     nested = "".join(f'{{"{part}": ' for part in inner) + text + "}" * len(inner)
     return put_keyword(doc, calls, head, nested)
+
+
+def _assignment(doc: Document, spelling: Spelling, raw: Any) -> list[Splice]:
+    """A line below the last of the module's assignments that set anything."""
+    lines = [f.leaf.line for f in doc.found if f.leaf.style == "assignment" and f.leaf.width and f.own]
+    if not lines or doc.row(max(lines))[:1].isspace():
+        raise Unplaced("the code has no settings at its top level")
+    row = doc.row(max(lines))
+    at = doc.lines.start(max(lines)) + len(row)
+    text = f"{spelling.segments[-1]} = {as_python(raw)}"
+    return [Splice(at, at, text + doc.newline if row.endswith("\n") else doc.newline + text)]
 
 
 def _call_value(spelling: Spelling, framework: str, raw: Any) -> str:
@@ -211,6 +228,9 @@ def snippet(doc: Document, name: str, value: Any) -> str:
         return f"#SBATCH --{key.replace('_', '-')}={as_word(raw)}"
     forms = listed("forms", doc.framework) or ["shell"]
     form = doc.form if doc.form in forms else forms[0]
+    no_flag = spelling.segments[1:] and not among(doc.framework, [*table()["dotted"], *table()["overrides"]])
+    if form == "shell" and no_flag:
+        form = next((f for f in forms if f != "shell"), "yaml")
     path = whole_key(doc.framework, spelling)
     if scope == "launcher" or (form == "shell" and not among(doc.framework, table()["overrides"])):
         flag = "--" + ".".join(spelling.segments)

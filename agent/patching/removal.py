@@ -23,9 +23,9 @@ def removal(doc: Document, found: Found) -> Splice:
     if leaf.note == "alias":
         raise Unplaced("an anchor shares its value with other places")
     start, end = doc.span(leaf)
-    if leaf.style in ("flag", "override") and leaf.note != "json":
+    if leaf.style in ("flag", "override") and leaf.note not in ("json", "escaped"):
         cut = _flag(doc, start, end)
-    elif leaf.style in ("environment", "variable") and doc.form == "shell" and leaf.note != "json":
+    elif leaf.style in ("environment", "variable") and doc.form == "shell" and leaf.note not in ("json", "escaped"):
         cut = _assignment(doc, leaf.key, start, end)
     elif leaf.style in ("header", "env", "ini"):
         cut = _line(doc, start)
@@ -33,6 +33,8 @@ def removal(doc: Document, found: Found) -> Splice:
         cut = _member(
             doc, start, end, r"\w+\s*=\s*" if leaf.style == "keyword" else r"(?:'[^'\n]*'|\"[^\"\n]*\")\s*:\s*"
         )
+    elif leaf.note == "escaped":
+        cut = _member(doc, start, end, r"\\\"[\w.]+\\\"\s*:\s*")
     elif leaf.style == "json" or leaf.note == "json":
         cut = _member(doc, start, end, r"\"(?:[^\"\\\n]|\\.)*\"\s*:\s*")
     elif leaf.style == "toml":

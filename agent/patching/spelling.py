@@ -108,15 +108,18 @@ def _fits(old: Leaf | None, by: dict[Any, Any]) -> bool:
     """Whether the words of the table are of the kind that stands there: a switch stays a switch."""
     if old is None or old.value is None:
         return True
-    return any(isinstance(w, bool) for w in by.values()) == isinstance(old.value, bool) or isinstance(old.value, str)
+    return any(isinstance(w, bool) for w in by.values()) == isinstance(old.value, bool)
 
 
 def candidates(framework: str, name: str) -> list[tuple[str, Spelling]]:
     """Spellings that a setting could be put in by, best first, each with the scope it belongs to."""
     spelled = settings_map().canonical[name].spelled
-    own = [(f, s) for f in lineage(framework) for s in spelled.get(f, ())]
-    shared = [(f, s) for f in ("env", "slurm", "launcher") if f != framework for s in spelled.get(f, ())]
-    return [(f, _clean(s)) for f, s in (own or shared)]
+    own = [(f, _clean(s)) for f in lineage(framework) for s in spelled.get(f, ())]
+    first = (listed("preferred", framework) or {}).get(name)
+    own.sort(key=lambda each: ".".join(each[1].segments) != first)
+    if own or not among(framework, table()["shared_for"].get(name, lineage(framework))):
+        return own
+    return [(f, _clean(s)) for f in ("env", "slurm", "launcher") if f != framework for s in spelled.get(f, ())]
 
 
 def _clean(spelling: Spelling) -> Spelling:
@@ -126,5 +129,8 @@ def _clean(spelling: Spelling) -> Spelling:
 
 def whole_key(framework: str, spelling: Spelling) -> tuple[str, ...]:
     """A spelling with what stands above it in a whole file of the framework."""
-    prefix = (listed("prefixes", framework) or {}).get(spelling.segments[0])
+    prefixes = listed("prefixes", framework) or {}
+    prefix = prefixes.get(spelling.segments[0])
+    if prefix is None and "*" in prefixes and len(spelling.segments) == 1:
+        return (*prefixes["*"].split("."), *spelling.segments)
     return (*prefix.split("."), *spelling.segments[1:]) if prefix else spelling.segments

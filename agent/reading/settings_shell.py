@@ -141,7 +141,7 @@ def _assignment(m: re.Match[str], word: Word, known: dict[str, str], environment
             yield from _flags(command, known, "", name)
         return
     if value.lstrip().startswith("{"):
-        yield from _json_flag(name, value, word, _body(word, m.start(2), value), group)
+        yield from _json_flag(name, value, word, m.start(2), group)
         return
     style = "environment" if environment or name.isupper() else "variable"
     start, end, inside = word.place(m.start(2))
@@ -254,7 +254,7 @@ def _flag(
     else:
         raw, holder, skip = expand(values[0].text, known), values[0], 0
     if raw.lstrip().startswith("{"):
-        yield from _json_flag(key, raw, replace(holder, line=line), _body(holder, skip, raw), group)
+        yield from _json_flag(key, raw, replace(holder, line=line), skip, group)
         return
     start, end, inside = holder.place(skip)
     note = "inside" if inside else ""
@@ -271,17 +271,37 @@ def _after(word: Word, mark: str) -> tuple[int, int, bool]:
     return word.place(word.text.find(mark) + 1)
 
 
-def _json_flag(key: str, raw: str, word: Word, base: int | None, group: str) -> Iterator[Leaf]:
-    """JSON given to a flag; what it holds under env_vars is environment. `base` is where its text begins."""
-    rows = Lines(raw)
+def _json_flag(key: str, raw: str, word: Word, skip: int, group: str) -> Iterator[Leaf]:
+    """JSON given to a flag or a variable; what it holds under env_vars is environment."""
+    places, note = _json_places(word, skip)
     for leaf in read_json(raw, "flag", word.line).leaves:
         head, _, tail = leaf.key.partition(".")
-        column = 0 if base is None else base + rows.start(leaf.line - word.line + 1) + leaf.column
-        place = (column, leaf.width if column else 0)
+        start, end = places.get(leaf.key, (0, 0))
         if head in ("env_vars", "env") and tail:
-            yield Leaf(tail, leaf.value, leaf.line, "environment", "env", group, *place, note="json")
+            yield Leaf(tail, leaf.value, leaf.line, "environment", "env", group, start, end - start, note=note)
         else:
-            yield Leaf(f"{key}.{leaf.key}", leaf.value, leaf.line, "flag", "", group, *place, note="json")
+            yield Leaf(f"{key}.{leaf.key}", leaf.value, leaf.line, "flag", "", group, start, end - start, note=note)
+
+
+def _json_places(word: Word, skip: int) -> tuple[dict[str, tuple[int, int]], str]:
+    """Where the values of quoted JSON stand in the file, and `escaped` where its quotes are behind backslashes."""
+    text, quote = word.text[skip:], word.raw[skip : skip + 1]
+    if not word.end or word.inside or quote not in ("'", '"') or word.raw[-1:] != quote:
+        return {}, "json"
+    body, at, offsets = word.raw[skip + 1 : -1], 0, list[int]()
+    while at < len(body):
+        offsets.append(at)
+        at += 2 if quote == '"' and body[at] == "\\" and body[at + 1 : at + 2] in ('"', "\\", "$", "`") else 1
+    if len(offsets) != len(text):
+        return {}, "json"
+    offsets.append(at)
+    rows, base = Lines(text), word.start + skip + 1
+    places: dict[str, tuple[int, int]] = {}
+    for leaf in read_json(text).leaves:
+        begin = rows.start(leaf.line) + leaf.column
+        if leaf.width:
+            places[leaf.key] = (base + offsets[begin], base + offsets[begin + leaf.width])
+    return places, "escaped" if '\\"' in body else "json"
 
 
 def _embedded(target: str, body: str, line: int, sheet: Sheet) -> None:

@@ -110,7 +110,7 @@ def _end_command(
     if m[0] != "\n":
         return position
     while waiting:
-        end = re.compile(r"^[ \t]*" + re.escape(waiting.pop(0)) + r"[ \t]*$", re.MULTILINE).search(text, position)
+        end = re.compile(r"^[ \t]*" + re.escape(waiting.pop(0)) + r"[ \t\r]*$", re.MULTILINE).search(text, position)
         stop = end.start() if end else len(text)
         name = text[text.rfind("\n", 0, m.start()) + 1 : m.start()]
         script.heredocs.append((name, text[position:stop], lines.at(position) + first - 1))

@@ -83,4 +83,4 @@ def test_json_within_quotes_of_a_command_has_its_place():
     text = """ray job submit --runtime-env-json='{"env_vars": {"NCCL_DEBUG": "WARN"}}' -- python a.py\n"""
     assert places(read_shell, text)["NCCL_DEBUG"] == '"WARN"'
     escaped = 'RUNTIME="{\\"env_vars\\": {\\"NCCL_DEBUG\\": \\"WARN\\"}}"\n'
-    assert places(read_shell, escaped)["NCCL_DEBUG"] == ""
+    assert places(read_shell, escaped)["NCCL_DEBUG"] == '\\"WARN\\"'

@@ -145,7 +145,7 @@ def parse(text: str, slug: str, path: str) -> Playbook:
             raise KnowledgeError(f"{path}:2: {e}") from None
         first = e.errors()[0]
         raise KnowledgeError(
-            f"{path}:{_line_of(front, first['loc'])}: {_dotted(first['loc'])}: {first['msg']}"
+            f"{path}:{line_of(front, first['loc'])}: {_dotted(first['loc'])}: {first['msg']}"
         ) from None
 
 
@@ -153,8 +153,8 @@ def _dotted(loc: tuple[Any, ...]) -> str:
     return ".".join(str(p) for p in loc)
 
 
-def _line_of(front: str, loc: tuple[Any, ...]) -> int:
-    """Line in the file where the offending node starts; the front matter begins on line 2."""
+def line_of(front: str, loc: tuple[Any, ...]) -> int:
+    """Line in the file where the node at a place of the front matter starts; the front matter begins on line 2."""
     node = yaml.compose(front, Loader=yaml.SafeLoader)
     line = 0
     for part in loc:

@@ -1,52 +1,125 @@
-"""What a playbook must prove before it counts: its examples, its keys, its cause, its checks."""
+"""What a playbook must prove before it counts: its examples, its keys, its cause, its checks, its repairs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from .playbook import Playbook, causes
+from .playbook import Playbook, SettingChange, causes, line_of
+from .reading.settings_map import settings_map
 from .tool import all_tools
 
+PARTS = ("What it looks like", "Why it happens", "How to tell it apart", "What to do", "How to prevent it")
 _ADVICE = ("question.", "sig.")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+Found = Iterator[tuple[tuple[Any, ...], str]]  # place in the front matter, what is wrong there
 
 
 def faults(playbook: Playbook, known: list[Playbook]) -> Iterator[str]:
-    """Everything wrong with a playbook, one line each, starting with its path."""
-    at = playbook.path
+    """Everything wrong with a playbook, one line each: `path:line: what`."""
+    found = [*_names(playbook), *_signatures(playbook), *_keys(playbook, known), *_fixes(playbook)]
+    yield from _placed(playbook, found)
+
+
+def gaps(playbook: Playbook) -> Iterator[str]:
+    """What a playbook lacks that a reader at night would miss, one line each. A playbook of `none.*` has no repair."""
+    ill = not playbook.cause.startswith("none.")
+    missing: list[tuple[tuple[Any, ...], str]] = [
+        (("signatures", n), f"signature {n + 1} ignores nothing: name a line that must not match")
+        for n, s in enumerate(playbook.signatures) if ill and not s.ignores
+    ]  # fmt: skip
+    for there, text in (
+        (playbook.predicates or playbook.signatures or not ill, "nothing confirms it"),
+        (playbook.contradicts or not ill, "nothing excludes it: `contradicts` is empty"),
+        (playbook.checks or not ill, "no check separates it from its neighbours"),
+        (playbook.fixes or not ill, "no repair"),
+        (playbook.sources, "no source"),
+    ):
+        if not there:
+            missing.append(((), text))
+    missing += [
+        (("fixes", n), f"nothing verifies repair {n + 1}") for n, f in enumerate(playbook.fixes) if not f.verify and ill
+    ]
+    headings = _HEADING.findall(playbook.body)
+    missing += [((), f"no section {part!r}") for part in PARTS if part not in headings]
+    yield from _placed(playbook, missing)
+
+
+def _placed(playbook: Playbook, found: list[tuple[tuple[Any, ...], str]]) -> Iterator[str]:
+    """With path and line; the file is read again only where there is something to tell."""
+    if not found:
+        return
+    try:
+        front = Path(playbook.path).read_text(encoding="utf-8")[4:].split("\n---\n", 1)[0]
+    except OSError:
+        front = ""
+    for place, text in found:
+        yield f"{playbook.path}:{line_of(front, place) if front and place else 2}: {text}"
+
+
+def _names(playbook: Playbook) -> Found:
+    """The vocabulary: causes and tools by their names."""
     vocabulary, tools = causes(), all_tools()
     if playbook.cause not in vocabulary:
-        yield f"{at}: cause {playbook.cause!r} is not in causes.yaml"
-    for name in [*playbook.checks, *(f.verify for f in playbook.fixes if f.verify)]:
+        yield ("cause",), f"cause {playbook.cause!r} is not in causes.yaml"
+    for n, name in enumerate(playbook.checks):
         if name not in tools:
-            yield f"{at}: no tool is called {name!r}"
-    for cause in playbook.explains:
+            yield ("checks", n), f"no tool is called {name!r}"
+    for n, cause in enumerate(playbook.explains):
         if cause not in vocabulary:
-            yield f"{at}: explains {cause!r}, which is not in causes.yaml"
-    yield from _signature_faults(playbook)
+            yield ("explains", n), f"explains {cause!r}, which is not in causes.yaml"
+
+
+def _signatures(playbook: Playbook) -> Found:
+    for n, signature in enumerate(playbook.signatures):
+        try:
+            compiled = re.compile(signature.pattern)
+        except re.error as e:
+            yield ("signatures", n), f"signature {n + 1}: {e}"
+            continue
+        for line in signature.matches:
+            if not compiled.search(line):
+                yield ("signatures", n, "matches"), f"signature {n + 1} does not match its own example {line!r}"
+        for line in signature.ignores:
+            if compiled.search(line):
+                yield ("signatures", n, "ignores"), f"signature {n + 1} matches {line!r}, which it must ignore"
+
+
+def _keys(playbook: Playbook, known: list[Playbook]) -> Found:
+    """Keys that some tool emits, or that name a signature."""
     slugs = {p.key for p in known}
-    for predicate in playbook.predicates:
-        for key in filter(None, (predicate.key, predicate.than)):
-            if not _known(key, slugs):
-                yield f"{at}: no tool emits {key!r}"
+    for part in ("requires", "any_of", "supports", "contradicts"):
+        for n, predicate in enumerate(getattr(playbook, part)):
+            for key in filter(None, (predicate.key, predicate.than)):
+                if not _is_known(key, slugs):
+                    yield (part, n), f"no tool emits {key!r}"
+            if predicate.op == "matches":
+                try:
+                    re.compile(str(predicate.value))
+                except re.error as e:
+                    yield (part, n), f"{predicate.value!r}: {e}"
 
 
-def _known(key: str, signature_keys: set[str]) -> bool:
+def _is_known(key: str, signature_keys: set[str]) -> bool:
     if key.startswith("sig."):
         return key in signature_keys or key.rpartition(".")[0] in signature_keys
     return key.startswith(_ADVICE) or any(t.allows(key) for t in all_tools().values())
 
 
-def _signature_faults(playbook: Playbook) -> Iterator[str]:
-    for number, signature in enumerate(playbook.signatures, 1):
-        try:
-            compiled = re.compile(signature.pattern)
-        except re.error as e:
-            yield f"{playbook.path}: signature {number}: {e}"
-            continue
-        for line in signature.matches:
-            if not compiled.search(line):
-                yield f"{playbook.path}: signature {number} does not match its own example {line!r}"
-        for line in signature.ignores:
-            if compiled.search(line):
-                yield f"{playbook.path}: signature {number} matches {line!r}, which it must ignore"
+def _fixes(playbook: Playbook) -> Found:
+    """Repairs in canonical settings, so that they can be written in the words of any framework."""
+    canonical, tools = settings_map().canonical, all_tools()
+    for n, fix in enumerate(playbook.fixes):
+        if fix.verify and fix.verify not in tools:
+            yield ("fixes", n, "verify"), f"repair {n + 1}: no tool is called {fix.verify!r}"
+        if not (fix.settings or fix.env or fix.commands or fix.text):
+            yield ("fixes", n), f"repair {n + 1} says nothing but its title"
+        for name, change in fix.settings.items():
+            if name not in canonical:
+                yield ("fixes", n, "settings"), f"repair {n + 1}: no canonical setting is called {name!r}"
+            elif isinstance(change, SettingChange) and change.multiply is not None:
+                kind = canonical[name].type
+                if kind not in ("int", "float", "seconds"):
+                    yield ("fixes", n, "settings"), f"repair {n + 1}: {name} is of type {kind}, it cannot be multiplied"

@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("workspace", "tool", "reading"),
     ("tools", "salvage", "patching"),
     ("predicates", "hypotheses", "planner", "question", "prior", "gate", "salience", "wording", "restart",
-     "conclude", "intent", "answers", "passages", "quotes", "patch", "llm", "proofs", "advice"),
+     "conclude", "intent", "answers", "passages", "quotes", "patch", "llm", "proofs", "coverage", "skeleton", "advice"),
     ("graph", "checkpoints", "store"),
     ("session",),
     ("outline", "render", "markdown", "evals", "tui", "collect"),

@@ -81,7 +81,7 @@ def main(paths: list[str]) -> None:
     kept = [after.get(s.id, s) for s in before]
     say = sys.stdout.write
     only = f"{sum(map(len, alone.values()))} signatures that no other shows"
-    say(f"{len(before)} incidents, {len(todo)} of them with {only}\n")
+    say(f"{len(before)} incidents, {len(todo)} with {only}\n")
     for name, scores in (("as it is", before), ("without those", kept)):
         exact, top3 = (sum(getattr(s, what) for s in scores) / len(scores) for what in ("exact", "top3"))
         say(f"{name:<14} exact {exact:.3f}  top-3 {top3:.3f}\n")
@@ -89,7 +89,8 @@ def main(paths: list[str]) -> None:
         if one.exact and not other.exact:
             say(f"  {one.id}: {one.said} -> {other.said}\n")
     same = quoted(list(unique.values()))
-    say(f"{len(same)} of {sum(len(s.matches) for p in playbooks() for s in p.signatures)} proofs stand in an incident\n")
+    proofs = sum(len(s.matches) for p in playbooks() for s in p.signatures)
+    say(f"{len(same)} of {proofs} proofs stand in an incident\n")
     for line in same:
         say(f"  {line[:150]}\n")
 

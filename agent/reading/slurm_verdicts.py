@@ -15,6 +15,7 @@ ENDED_BADLY = {
 FAULTS = set(ENDED_BADLY.values()) | {"node_reason", "node_state", "memory_near_limit", "requeued", "pending"}
 KILL, CLOSE = 9, 0.95  # the signal of a kill; share of the asked memory from which it is suspect
 GOOD_NODE = ("IDLE", "ALLOC", "MIX", "COMP")
+BAD_FLAGS = {"DRAIN", "DOWN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "REBOOT_REQUESTED", "REBOOT_ISSUED", "BLOCKED"}
 
 
 class Verdict(NamedTuple):
@@ -28,13 +29,22 @@ class Verdict(NamedTuple):
 
 def verdicts(found: list[Row]) -> Iterator[Verdict]:
     """Facts about jobs and nodes. Memory and time shares are of what was asked for."""
-    for row in found:
+    for place, row in enumerate(found):
         if row.kind == "node":
             yield from _node(row)
         elif not row.is_step:
-            steps = [r for r in found if r.is_step and r.job == row.job]
-            yield from _job(row, steps)
+            yield from _job(row, list(_steps(found, place)))
     yield from _requeues(found)
+
+
+def _steps(found: list[Row], place: int) -> Iterator[Row]:
+    """The steps of one record of a job: not those of its array's other tasks, nor of its other attempts."""
+    row = found[place]
+    for other in found[place + 1 :]:
+        if other.is_step and other.id.partition(".")[0] == row.id:
+            yield other
+        elif not other.is_step and other.id == row.id:
+            return
 
 
 def _job(row: Row, steps: list[Row]) -> Iterator[Verdict]:
@@ -79,8 +89,9 @@ def _memory(row: Row, steps: list[Row], killed: bool) -> Iterator[Verdict]:
 def _requeues(found: list[Row]) -> Iterator[Verdict]:
     """A job that was put back into the queue: several records of one number, or a count of restarts."""
     jobs = [r for r in found if r.kind == "job" and not r.is_step and not r.get("jobstate")]
-    for row in [r for r in found if r.get("restarts") not in ("", "0")]:
-        yield Verdict("requeued", int(row.get("restarts")), row, row.line_with("Restarts"))
+    for row in found:
+        if (restarts := row.get("restarts")).isdigit() and int(restarts):
+            yield Verdict("requeued", int(restarts), row, row.line_with("Restarts"))
     for name in dict.fromkeys(r.id for r in jobs):
         same = [r for r in jobs if r.id == name and r.get("start") not in ("", "Unknown")]
         if len(same) > 1:
@@ -89,7 +100,8 @@ def _requeues(found: list[Row]) -> Iterator[Verdict]:
 
 def _node(row: Row) -> Iterator[Verdict]:
     state, reason = row.get("state"), row.get("reason")
-    if not state.startswith(GOOD_NODE) or "+" in state:
+    words = state.rstrip("*~#!%$@^-").split("+")  # `*` says that it does not respond, the rest is power
+    if state and ("*" in state or not words[0].startswith(GOOD_NODE) or set(words[1:]) & BAD_FLAGS):
         yield Verdict("node_state", f"{row.id} {state}", row, row.line_with("State="))
     if reason:
         yield Verdict("node_reason", f"{row.id}: {reason}", row, row.line_with("Reason="))

@@ -49,7 +49,7 @@ def slurm_job(
     """
     if job and not re.fullmatch(r"\d{1,10}(?:_\d{1,6})?", job):
         raise ToolError(f"{job!r} is no Slurm job id", "name a number, such as 4711 or 4711_3")
-    ids = [job.partition("_")[0]] if job else _ids(ws)
+    ids = [job] if job else _ids(ws)
     evidence = [e for file in anchored(ws).files("slurm") for e in _recorded(ws, file, ids)]
     why = ""
     if ws.live:
@@ -75,7 +75,7 @@ def _recorded(ws: Workspace, file: RunFile, ids: list[str]) -> Iterator[Evidence
         found = json_rows(ws.text(file, JSON_LIMIT))
     else:
         found = list(rows(excerpt(ws, file, "slurm")))
-    own = [r for r in found if r.kind == "node" or r.job in ids]
+    own = [r for r in found if r.kind == "node" or r.job in ids or r.id.partition(".")[0] in ids]
     if any(r.kind == "job" for r in own):
         found = own
     for v in _few(verdicts(found)):
@@ -110,7 +110,7 @@ def _asked(ws: Workspace, ids: list[str]) -> tuple[list[Evidence], str]:
     if done.code != 0:
         said = (done.stderr or done.stdout).strip().splitlines()
         return [], f"sacct: {said[-1].removeprefix('sacct: ')}" if said else "sacct gave no answer"
-    accounts = [r for r in rows(output_lines(done.stdout)) if r.job in ids]
+    accounts = [r for r in rows(output_lines(done.stdout)) if r.job in ids or r.id.partition(".")[0] in ids]
     if not accounts:
         return [], f"sacct knows no job {', '.join(ids)}"
     evidence = list(_answered(ws, done, accounts))

@@ -52,10 +52,48 @@ def test_real_jobs_in_text_and_json(job: str, key: str, value: object) -> None:
     assert of_job(TEXT, job)[key] == value and of_job(DATA, job)[key] == value
 
 
+ARRAY = """JobID|State|ExitCode|ReqMem|MaxRSS|TimelimitRaw
+8_0|FAILED|1:0|4G||60
+8_0.batch|FAILED|1:0||1G|
+8_1|COMPLETED|0:0|4G||60
+8_1.batch|COMPLETED|0:0||3G|
+9|NODE_FAIL|1:0|4G||60
+9.batch|CANCELLED|0:15||2G|
+9|COMPLETED|0:0|4G||60
+9.batch|COMPLETED|0:0||1G|
+"""
+
+
+def test_a_task_of_an_array_and_an_attempt_have_steps_of_their_own() -> None:
+    found = list(verdicts(list(rows(lines(ARRAY)))))
+    rss = [(v.row.id, v.value >> 30) for v in found if v.key == "max_rss_bytes"]
+    assert rss == [("8_0.batch", 1), ("8_1.batch", 3), ("9.batch", 2), ("9.batch", 1)]
+    assert [v.value for v in found if v.key == "signal"] == [15], "the second attempt was not killed"
+
+
+@pytest.mark.parametrize(
+    ("state", "bad"),
+    [
+        ("IDLE", False), ("IDLE+CLOUD", False), ("MIXED+PLANNED", False), ("ALLOCATED", False), ("IDLE~", False), ("", False),
+        ("IDLE*", True), ("IDLE+DRAIN", True), ("DOWN*", True), ("IDLE+DRAIN*", True), ("DOWN+NOT_RESPONDING", True),
+    ],
+)  # fmt: skip
+def test_states_of_nodes(state: str, bad: bool) -> None:
+    row = Row("node", "n1", {"state": state}, Line(1, 0, f"NodeName=n1 State={state}".encode()))
+    assert [v.key for v in verdicts([row])] == (["node_state"] if bad else [])
+
+
+def test_a_count_of_restarts_that_is_none_is_passed() -> None:
+    row = Row("job", "5", {"jobstate": "RUNNING", "restarts": "N/A"}, Line(1, 0, b"JobId=5 Restarts=N/A"))
+    assert not [v for v in verdicts([row]) if v.key == "requeued"]
+
+
 def test_recorded_text(tmp_path: Path) -> None:
     seen = look(slurm_job, tmp_path, sacct_txt=SACCT, node_txt=NODE, scontrol_txt=JOBS)
     assert seen.result.outcome == "finding"
-    assert {"OUT_OF_MEMORY"} <= {str(k) for k in seen.values("slurm.state")} or 1.206 in seen.values("slurm.out_of_memory")
+    assert {"OUT_OF_MEMORY"} <= {str(k) for k in seen.values("slurm.state")} or 1.206 in seen.values(
+        "slurm.out_of_memory"
+    )
     assert seen.values("slurm.node_reason") == ["vm: gpu 3: Xid 79 [root@2026-11-20T17:21:27]"]
     assert seen.one("slurm.node_state") == "vm IDLE+DRAIN" and seen.lines("slurm.node_state")[0].startswith("   State=")
     assert "0" in seen.values("slurm.cancelled_by")
@@ -64,7 +102,12 @@ def test_recorded_text(tmp_path: Path) -> None:
 def test_recorded_json(tmp_path: Path) -> None:
     seen = look(slurm_job, tmp_path, sacct_json=JSON)
     oom = seen.of("slurm.out_of_memory")[0]
-    assert oom.kind == "binary" and oom.member == "jobs[2].steps[1]" and "74068K" not in oom.text and "75845632" in oom.text
+    assert (
+        oom.kind == "binary"
+        and oom.member == "jobs[2].steps[1]"
+        and "74068K" not in oom.text
+        and "75845632" in oom.text
+    )
 
 
 def test_only_the_jobs_that_the_run_names(tmp_path: Path) -> None:

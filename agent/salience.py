@@ -55,9 +55,11 @@ BESIDE: dict[str, tuple[tuple[str, int], ...]] = {
              ("loss.final_value", 1)),
     "data": (("settings.asked.vocab_size", 1), ("settings.asked.sequence_length", 1), ("loss.initial_value", 1)),
     "memory": (("memory.frame", 2), ("memory.asked_bytes", 1), ("settings.asked.micro_batch_size", 1),
-               ("settings.asked.sequence_length", 1), ("settings.asked.engine_memory_fraction", 1)),
+               ("settings.asked.sequence_length", 1), ("settings.asked.engine_memory_fraction", 1),
+               ("settings.asked.processes_per_node", 1), ("settings.asked.activation_checkpointing", 1)),
     "speed": (("step_time.median", 2), ("data_time.fraction", 1), ("throughput.value", 1),
-              ("compare.setting_differs", 2), ("settings.asked.dataloader_workers", 1)),
+              ("compare.setting_differs", 2), ("settings.asked.dataloader_workers", 1), ("pace.slower_with", 2),
+              ("pace.slower_ratio", 2), ("storage.data_on_network", 2), ("step_share.generation", 1)),
     "eval": (("variant.worst", 1), ("variant.best", 1), ("accuracy.value", 2)),
     "none": (("loss.initial_value", 1), ("loss.final_value", 1), ("grad_norm.max", 1)),
 }  # fmt: skip

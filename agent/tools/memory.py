@@ -11,6 +11,7 @@ from ..reading.anchor_lines import Anchored, Hit, anchored, rank_of
 from ..reading.anchor_windows import around
 from ..reading.clocks import Stamp, earlier, stamp_of
 from ..reading.files import Line
+from ..reading.job_memory import job_memory
 from ..tool import clean, finding, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
@@ -64,6 +65,7 @@ class Failure:
         "memory.one_rank_only", "memory.host_percent", "memory.host_low_gpu", "memory.killed", "memory.shm",
         "memory.cgroup", "memory.engine_still_holds_bytes", "memory.limit_bytes", "memory.first_oom_rank",
         "memory.pinned", "memory.library_not_initialized", "memory.private_pools_bytes",
+        "memory.job_limit_bytes",
     ),
     recall=True,
 )  # fmt: skip
@@ -193,6 +195,8 @@ def _host(ws: Workspace, found: Anchored, died: bool) -> Iterator[Evidence]:
     deaths = list(_deaths(found))
     for hit in deaths[:16]:
         yield ws.cite(hit.file, hit.line, "memory.killed", "SIGKILL", rank=hit.rank)
+    if deaths and (limit := job_memory(ws)):
+        yield ws.cite(limit.setting.file, limit.setting.line, "memory.job_limit_bytes", limit.bytes)
     if not percents:
         return
     last, value = percents[-1]

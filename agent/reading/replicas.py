@@ -109,24 +109,32 @@ class Pair:
     why: str = ""  # it could not be compared
 
 
-def pairs(ws: Workspace, most: int = 8) -> Iterator[Pair]:
+PAIRS = 8  # that are compared
+
+
+def pairs(ws: Workspace) -> Iterator[Pair]:
     """Checkpoints whose names differ in the rank alone and that hold the same tensors, each against the first."""
+    for first, other in _candidates(ws)[:PAIRS]:
+        deadline.check()
+        found = _compare(ws, first, other)
+        if found is not None:
+            yield found
+
+
+def pairs_left(ws: Workspace) -> int:
+    """How many pairs are not compared."""
+    return max(0, len(_candidates(ws)) - PAIRS)
+
+
+def _candidates(ws: Workspace) -> list[tuple[RunFile, RunFile]]:
+    """Pairs of all checkpoints of several ranks, those of the last moment first."""
     sets: dict[tuple, list[RunFile]] = {}
     for file in ws.by_role("checkpoint"):
         named = _RANK.search(file.name) and file.path.suffix.lower() in _SUFFIXES
         if named and file.rank is not None and not file.good and not _PARTS.search(file.name):
             sets.setdefault((file.run, _RANK.sub(r"\1#", file.name)), []).append(file)
-    count = 0
-    for files in list(sets.values())[-most:]:
-        first, *rest = sorted(files, key=lambda f: f.rank or 0)
-        for other in rest:
-            if count >= most:
-                return
-            count += 1
-            deadline.check()
-            found = _compare(ws, first, other)
-            if found is not None:
-                yield found
+    ordered = [sorted(files, key=lambda f: f.rank or 0) for files in reversed(sets.values())]
+    return [(first, other) for first, *rest in ordered for other in rest]
 
 
 def _compare(ws: Workspace, one: RunFile, other: RunFile) -> Pair | None:

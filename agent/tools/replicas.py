@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..reading.curves import is_binary, line_at
 from ..reading.rank_series import RankTable, rank_tables
-from ..reading.replicas import Losses, Pair, first_difference, losses, pairs
+from ..reading.replicas import Losses, Pair, first_difference, losses, pairs, pairs_left
 from ..tool import clean, failed, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
@@ -30,19 +30,21 @@ def replica_divergence(ws: Workspace) -> ToolResult:
     param_norm) and checkpoints of the same moment must be equal on all replicas; losses must differ a little, as each
     rank sees other samples, and must move together.
     """
-    tables = {t.metric: t for t in rank_tables(ws, "loss", "parameter_sum", "param_norm")}
+    tables = rank_tables(ws, "loss", "parameter_sum", "param_norm")  # each attempt and variant has its own
     compared = list(pairs(ws))
     evidence: list[Evidence] = []
     rows: list[str] = []
-    if (table := tables.get("loss")) is not None and (found := losses(table)) is not None:
-        evidence += _losses(ws, table, found)
-        rows.append(_row(table, found))
-    for metric in ("parameter_sum", "param_norm"):
-        if (table := tables.get(metric)) is not None:
+    for table in tables:
+        if table.metric != "loss":
             evidence += _sums(ws, table)
-            rows.append(f"{metric}: {len(table.ranks)} ranks at {len(table.steps)} steps")
+            rows.append(f"{table.metric}: {len(table.ranks)} ranks at {len(table.steps)} steps")
+        elif (found := losses(table)) is not None:
+            evidence += _losses(ws, table, found)
+            rows.append(_row(table, found))
     evidence += [e for p in compared for e in _checkpoints(ws, p)]
     rows += [f"{p.one.name} / {p.other.name}: {_told(p)}" for p in compared]
+    if left := pairs_left(ws):
+        rows.append(f"{left} further pairs of checkpoints were not compared")
     unread = [p for p in compared if p.why]
     if not evidence:
         if unread:
@@ -68,10 +70,11 @@ _FAULTS = {
 def _cite(ws: Workspace, table: RankTable, rank: int, key: str, value: object, row: int = -1) -> Evidence:
     series, at = table.source(rank, row)
     step = int(series.steps[at])
+    of = {"rank": rank, "step": step, "attempt": series.attempt, "variant": series.variant}
     if is_binary(series.file):
         text = f"{series.raw} at step {step}: {series.values[at]:.9g}"
-        return ws.binary(series.file, series.raw, key, value, text, **{"rank": rank, "step": step})
-    return ws.cite(series.file, line_at(series, at), key, value, **{"rank": rank, "step": step})
+        return ws.binary(series.file, series.raw, key, value, text, **of)
+    return ws.cite(series.file, line_at(series, at), key, value, **of)
 
 
 def _losses(ws: Workspace, table: RankTable, found: Losses) -> Iterator[Evidence]:

@@ -13,8 +13,7 @@ from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 SHOWN = 12
-# metric -> what a large number says; comm_time and the like are small on the rank the others wait for
-METRICS = {"compute_time": "computes", "step_time": "needs", "comm_time": "waits", "data_time": "waits for data"}
+METRICS = ("compute_time", "step_time", "comm_time", "data_time")  # comm_time is small on the rank the others wait for
 
 EMITS = (
     "skew.ranks", "skew.ratio", "skew.slow_rank", "skew.slow_data", "skew.persistent", "skew.in_turns",
@@ -30,23 +29,21 @@ def step_skew(ws: Workspace) -> ToolResult:
     column rank, TensorBoard files a rank) or left flight-recorder dumps. Tells the rank that computes longer or waits
     less than the others, whether it is always the same one, whether all slow ranks share a host, and what it costs.
     """
-    tables = {t.metric: t for t in rank_tables(ws, *METRICS)}
-    judged = {m: s for m, t in tables.items() if (s := skew(t, waiting=m == "comm_time")) is not None}
-    evidence = [e for m, s in judged.items() for e in _skew(ws, tables[m], s)]
+    tables = rank_tables(ws, *METRICS)  # each attempt and variant has its own
+    judged = [(t, s) for t in tables if (s := skew(t, waiting=t.metric == "comm_time")) is not None]
+    evidence = [e for t, s in judged for e in _skew(ws, t, s)]
     late = [e for r in recordings(ws) if not any(d.file.good for d in r.dumps.values()) for e in _arrivals(ws, r)]
     if not judged and not late:
         return not_applicable("no step times of two ranks at common steps, no dumps with enough common collectives")
     evidence += late
     faults = [e for e in evidence if e.key in ("skew.slow_rank", "skew.slow_data", "skew.in_turns", "skew.late_rank")]
-    text = "\n".join([*(_row(tables[m], s) for m, s in judged.items()), *(e.text for e in late)])
+    text = "\n".join([*(_row(t, s) for t, s in judged), *(e.text for e in late)])
     if faults:
         return finding(_summary(faults), evidence, text)
     if judged:
-        metric, s = next(iter(judged.items()))
-        evidence.append(_cite(ws, tables[metric], tables[metric].ranks[0], "skew.even", True))
-        return clean(
-            f"{len(tables[metric].ranks)} ranks take equal time a step ({s.ratio:.2f} at most)", evidence, text
-        )
+        table, s = max(judged, key=lambda pair: pair[1].ratio)
+        evidence.append(_cite(ws, table, table.ranks[0], "skew.even", True))
+        return clean(f"{len(table.ranks)} ranks take equal time a step ({s.ratio:.2f} at most)", evidence, text)
     return clean("no rank enters the collectives late", evidence, text)
 
 
@@ -54,9 +51,10 @@ def _cite(ws: Workspace, table: RankTable, rank: int, key: str, value: object, t
     """The last point of a rank, or a record where its file has no lines."""
     series, at = table.source(rank)
     step = int(series.steps[at])
+    of = {"rank": rank, "step": step, "attempt": series.attempt, "variant": series.variant}
     if is_binary(series.file):
-        return ws.binary(series.file, series.raw, key, value, text, **{"rank": rank, "step": step})
-    return ws.cite(series.file, line_at(series, at), key, value, **{"rank": rank, "step": step})
+        return ws.binary(series.file, series.raw, key, value, text, **of)
+    return ws.cite(series.file, line_at(series, at), key, value, **of)
 
 
 def _skew(ws: Workspace, table: RankTable, s: Skew) -> Iterator[Evidence]:

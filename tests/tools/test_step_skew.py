@@ -87,3 +87,13 @@ def test_a_few_odd_values_do_not_make_a_straggler(tmp_path: Path) -> None:
     log[20] = "[rank2]: step=6 loss=2.0 step_time=99999999999999999999"
     log[25] = "[rank1]: step=8 loss=2.0 step_time=-4"
     assert not look(step_skew, tmp_path, train_log="\n".join(log)).values("skew.slow_rank")
+
+
+def test_a_slow_rank_of_the_first_attempt_is_told_though_the_second_is_even(tmp_path: Path) -> None:
+    for attempt, slow in (("attempt_0", 0.9), ("attempt_1", 0.5)):
+        for rank in range(2):
+            folder = tmp_path / attempt
+            folder.mkdir(exist_ok=True)
+            (folder / f"rank_{rank}.log").write_text(lines({rank: slow if rank else 0.5}))
+    found = seen(tmp_path)
+    assert found.values("skew.slow_rank") == [1]

@@ -35,6 +35,7 @@ LIMIT_S = 400
 
 
 def main(asked: list[str]) -> int:
+    """Record the named runs, or all; 1 where one of them ended badly, 2 where there is no such run."""
     table: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "runs.yaml").read_text(encoding="utf-8"))
     if unknown := set(asked) - set(table):
         print(f"no such run: {', '.join(sorted(unknown))}", file=sys.stderr)  # noqa: T201

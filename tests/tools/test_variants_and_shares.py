@@ -16,7 +16,11 @@ TIMEOUT = "[rank{r}]:[E ProcessGroupNCCL.cpp:563] [Rank {r}] Watchdog caught col
 
 def test_runs_that_differ_in_a_word_are_variants() -> None:
     found = places([("run_flash.log", "log"), ("run_plain.log", "log"), ("config_flash.yaml", "config")])
-    assert [found[n].variant for n in ("run_flash.log", "run_plain.log", "config_flash.yaml")] == ["flash", "plain", "flash"]
+    assert [found[n].variant for n in ("run_flash.log", "run_plain.log", "config_flash.yaml")] == [
+        "flash",
+        "plain",
+        "flash",
+    ]
 
 
 def test_parts_of_one_run_are_not_variants() -> None:
@@ -34,14 +38,20 @@ def test_one_variant_alone_is_never_finite(tmp_path: Path) -> None:
 
 def test_a_resumed_run_with_a_log_of_its_own(tmp_path: Path) -> None:
     first = "".join(f"step {i} loss 1.98 lr 0.001\n" for i in (98, 99, 100))
-    later = "loading checkpoint ckpt/last.pt, resuming from step 100\n" + "step 101 loss 3.1 lr 0.1\nstep 102 loss 3.0 lr 0.1\n"
+    later = (
+        "loading checkpoint ckpt/last.pt, resuming from step 100\n"
+        + "step 101 loss 3.1 lr 0.1\nstep 102 loss 3.0 lr 0.1\n"
+    )
     r = find_anomalies(workspace(tmp_path, first_log=first, resumed_log=later))
     assert values(r, "resume.lr_reset") == [0.1]
     assert evidence(r, "resume.curve_jump")[0].file == "resumed.log"
 
 
 def test_ranks_with_unequal_shares(tmp_path: Path) -> None:
-    text = "[rank0] shard: 18 batches\n[rank1] shard: 21 batches\n[rank0] epoch 0 finished after 18 steps\n" + TIMEOUT.format(r=1)
+    text = (
+        "[rank0] shard: 18 batches\n[rank1] shard: 21 batches\n[rank0] epoch 0 finished after 18 steps\n"
+        + TIMEOUT.format(r=1)
+    )
     r = rank_roster(workspace(tmp_path, train_log=text))
     assert values(r, "rank.counts_differ") == [{"of": "batch", "low": 18, "high": 21}] * 2
     assert values(r, "rank.silent_done") == [0]
@@ -58,3 +68,19 @@ def test_telling_lines_of_small_files(tmp_path: Path) -> None:
     r = telling_lines(Workspace(ws.roots, question="why do the layers differ?"))
     assert [e.line for e in evidence(r, "log.telling")][:1] == [1]
     assert {e.file for e in r.evidence} == {"compare.txt"}
+
+
+def test_two_variants_with_one_curve(tmp_path) -> None:
+    from traindoctor.agent.tools.anomalies import find_anomalies
+    from traindoctor.agent.workspace import Workspace
+
+    rows = "".join(
+        f"{{'loss': {3 - n / 50:.4f}, 'grad_norm': {1 + n / 90:.4f}, 'epoch': {n / 10}}}\n" for n in range(20)
+    )
+    (tmp_path / "run_a.log").write_text(rows)
+    (tmp_path / "run_b.log").write_text(rows)
+    keys = {e.key for e in find_anomalies(Workspace([tmp_path])).evidence}
+    assert "variant.identical" in keys
+    (tmp_path / "run_b.log").write_text(rows.replace("3.0000", "3.0001"))
+    keys = {e.key for e in find_anomalies(Workspace([tmp_path])).evidence}
+    assert "variant.identical" not in keys

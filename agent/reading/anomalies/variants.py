@@ -40,8 +40,22 @@ def variant_findings(series: Sequence[Series], settings: Sequence[PlainSetting])
             continue
         yield from _outcomes(metric, curves)
         yield from _ratios(metric, curves, settings)
+        yield from _identical(metric, curves)
     yield from _eval_alone(by_metric["eval_loss"], by_metric["loss"])
     yield from _finite_elsewhere(series)
+
+
+def _identical(metric: str, curves: dict[str, Series]) -> Iterator[Finding]:
+    """Two variants with the same numbers to the last digit: what differs between them has no effect."""
+    if metric not in ("loss", "eval_loss", "reward"):
+        return
+    for a, b in combinations(curves, 2):
+        one, other = curves[a].values, curves[b].values
+        if len(one) >= 5 and len(one) == len(other) and len(np.unique(one)) >= 4 and np.array_equal(one, other):
+            for name in (a, b):
+                curve = Curve(curves[name])
+                yield curve.at("variant.identical", f"{metric}: {a}, {b}", len(curve) - 1)
+            return
 
 
 def _finite_elsewhere(series: Sequence[Series]) -> Iterator[Finding]:

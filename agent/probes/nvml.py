@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,7 @@ def ancestors(pid: int) -> Iterator[int]:
             return
 
 
-def processes(n: Any, h: Any, gpu: int, own: set[int], whole: bool) -> None:
+def processes(n: Any, h: Any, own: set[int], whole: bool) -> Facts:
     """Who holds memory. `whole`: all processes of the machine are in sight, so that a missing one has ended."""
     for found in n.nvmlDeviceGetComputeRunningProcesses(h):
         folder = PROC / str(found.pid)
@@ -191,11 +192,11 @@ def processes(n: Any, h: Any, gpu: int, own: set[int], whole: bool) -> None:
         used = (found.usedGpuMemory or 0) // MIB
         foreign = bool(own) and not own & set(ancestors(found.pid))
         what = f"{found.pid} {name} {used} MiB"
-        say(gpu=gpu, field="process", value=what)
+        yield "process", what
         if state in {"gone", "Z"}:
-            say(gpu=gpu, field="process.ended", value=what)
+            yield "process.ended", what
         elif foreign:
-            say(gpu=gpu, field="process.foreign", value=what)
+            yield "process.foreign", what
 
 
 def card(n: Any, gpu: int, own: set[int], whole: bool) -> None:
@@ -204,20 +205,19 @@ def card(n: Any, gpu: int, own: set[int], whole: bool) -> None:
     h = n.nvmlDeviceGetHandleByIndex(gpu)
     say(gpu=gpu, field="name", value=text(n.nvmlDeviceGetName(h)))
     say(gpu=gpu, field="pci.bus_id", value=text(n.nvmlDeviceGetPciInfo(h).busId))
-    for question in QUESTIONS:
-        say(gpu=gpu, asking=question.__name__)
+    asked = [(q.__name__, partial(q, n, h)) for q in QUESTIONS]
+    for name, question in [*asked, ("processes", partial(processes, n, h, own, whole))]:
+        say(gpu=gpu, asking=name)
         try:
-            for field, value in question(n, h):
+            for field, value in question():
                 say(gpu=gpu, field=field, value=value)
         except n.NVMLError as e:
             if number(e) in LOST:
                 raise
             if number(e) not in UNKNOWN:
-                say(gpu=gpu, field="error", value=str(e), code=number(e), asked=question.__name__)
+                say(gpu=gpu, field="error", value=str(e), code=number(e), asked=name)
         except AttributeError:
             continue  # this version of the library does not know the question
-    say(gpu=gpu, asking="processes")
-    processes(n, h, gpu, own, whole)
 
 
 def main(arguments: list[str]) -> int:

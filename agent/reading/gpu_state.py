@@ -13,6 +13,7 @@ from .smi import Reading
 HOT = 85  # degrees Celsius: the throttle point of data-centre cards is near
 BUSY = 50  # percent of use from which a low clock or link is no economy of an idle card
 LOW_CLOCK, LOW_POWER = 0.6, 0.9  # shares of what the card could have
+CLOCKS = 6  # low clocks that are told
 HELD = 1 << 30  # bytes in use without an owner in sight
 MIB = 1 << 20
 SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
@@ -52,16 +53,31 @@ def facts(readings: list[Reading], lines: list[Line]) -> Iterator[Fact]:
 
 
 def _single(readings: list[Reading]) -> Iterator[Fact]:
-    """What each reading says by itself or beside another one of its card."""
-    by_card: dict[int, dict[str, Reading]] = {}
-    for r in readings:
-        by_card.setdefault(r.gpu, {})[r.field] = r
-    for r in readings:
-        found = _fault(r) or _mode(r) or _beside(r, by_card[r.gpu])
-        if found:
-            yield Fact(*found, r.line)
-    for card in by_card.values():
+    """What each reading says by itself or beside another one of its card and sample."""
+    cards: dict[int, dict[str, Reading]] = {}
+    for card in _samples(readings):
+        for r in card.values():
+            found = _fault(r) or _mode(r) or _beside(r, card)
+            if found:
+                yield Fact(*found, r.line)
+        cards[next(iter(card.values())).gpu] = card
+    for card in cards.values():
         yield from _unowned(card)
+
+
+def _samples(readings: list[Reading]) -> Iterator[dict[str, Reading]]:
+    """Readings of one card at one time: a field that comes again begins another sample. Processes may be several."""
+    open_: dict[int, dict[str, Reading]] = {}
+    for r in readings:
+        card = open_.setdefault(r.gpu, {})
+        if r.field in card and not r.field.startswith("process"):
+            yield card
+            card = open_[r.gpu] = {}
+        name = r.field
+        while name in card:
+            name += " "  # a further process of this sample
+        card[name] = r
+    yield from (card for card in open_.values() if card)
 
 
 def _fault(r: Reading) -> tuple[str, Any] | None:
@@ -182,7 +198,7 @@ def _load(readings: list[Reading], lines: list[Line]) -> Iterator[Fact]:
     if hot := by_field.get("temperature.gpu"):
         top = max(hot, key=lambda r: r.number or 0)
         yield Fact("temperature", int(top.number or 0), top.line)
-    yield from _clocks(by_field)
+    yield from _clocks(readings)
     power = by_field.get("power.draw", [])
     if len(use) >= 2 and len(power) >= 2 and all((r.number or 0) >= 98 for r in use):
         yield from _flat([(r.line, r.number or 0) for r in power])
@@ -193,13 +209,18 @@ def _load(readings: list[Reading], lines: list[Line]) -> Iterator[Fact]:
         yield from _flat([(line, w) for line, _, watts, _ in polled for w in watts])
 
 
-def _clocks(by_field: dict[str, list[Reading]]) -> Iterator[Fact]:
-    top = {r.gpu: r.number for r in by_field.get("clocks.max.sm", [])}
-    busy = {r.gpu: r.number or 0 for r in by_field.get("utilization.gpu", [])}
-    for r in by_field.get("clocks.current.sm", []) + by_field.get("clocks.sm", []):
-        limit = top.get(r.gpu)
-        if limit and r.number and r.number < LOW_CLOCK * limit and busy.get(r.gpu, 100) >= BUSY:
-            yield Fact("clock_low", int(r.number), r.line)
+def _clocks(readings: list[Reading]) -> Iterator[Fact]:
+    """Clocks far below what the card could have while it is busy, at most `CLOCKS` of them."""
+    shown = 0
+    for card in _samples(readings):
+        limit, use = card.get("clocks.max.sm"), card.get("utilization.gpu")
+        now = card.get("clocks.current.sm") or card.get("clocks.sm")
+        if not (limit and limit.number and now and now.number) or shown == CLOCKS:
+            continue
+        busy = (use.number or 0) >= BUSY if use else True
+        if busy and now.number < LOW_CLOCK * limit.number:
+            shown += 1
+            yield Fact("clock_low", int(now.number), now.line)
 
 
 def _flat(power: list[tuple[Line, float]]) -> Iterator[Fact]:

@@ -1,6 +1,5 @@
 """Captures of nvidia-smi in its forms; clean health is said only where it was looked at."""
 
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -23,12 +22,20 @@ QUERY = (
 
 
 def test_a_clean_query(tmp_path: Path) -> None:
-    seen = look(gpu_status, tmp_path, smi_txt=QUERY + "0, NVIDIA H100, 0, No, No, Not Active\n1, NVIDIA H100, 0, No, No, Not Active\n$ \n")
+    seen = look(
+        gpu_status,
+        tmp_path,
+        smi_txt=QUERY + "0, NVIDIA H100, 0, No, No, Not Active\n1, NVIDIA H100, 0, No, No, Not Active\n$ \n",
+    )
     assert seen.result.outcome == "clean" and seen.one("gpu.health_clean") is True and seen.one("gpu.count") == 2
 
 
 def test_a_sick_card_in_a_query(tmp_path: Path) -> None:
-    seen = look(gpu_status, tmp_path, smi_txt=QUERY + "0, NVIDIA H100, 0, No, No, Not Active\n1, NVIDIA H100, 12, Yes, Yes, Active\n")
+    seen = look(
+        gpu_status,
+        tmp_path,
+        smi_txt=QUERY + "0, NVIDIA H100, 0, No, No, Not Active\n1, NVIDIA H100, 12, Yes, Yes, Active\n",
+    )
     assert seen.one("gpu.ecc_uncorrectable") == 12 and seen.one("gpu.remap_pending") and seen.one("gpu.remap_failure")
     assert seen.one("gpu.throttle") == "hw_thermal_slowdown" and not seen.values("gpu.health_clean")
     assert all(line.startswith("1,") for line in seen.lines("gpu.ecc_uncorrectable"))
@@ -122,7 +129,9 @@ def test_link_counters(tmp_path: Path) -> None:
 
 
 def test_full_use_at_flat_power(tmp_path: Path) -> None:
-    poll = "# utilization.gpu, power.draw\n" + "".join(f"task{i}  100 %  {240 + i} / {250 + i} W   1950 MHz\n" for i in range(3))
+    poll = "# utilization.gpu, power.draw\n" + "".join(
+        f"task{i}  100 %  {240 + i} / {250 + i} W   1950 MHz\n" for i in range(3)
+    )
     assert look(gpu_status, tmp_path, poll_txt=poll).values("gpu.busy_no_progress")
     swing = "# utilization.gpu, power.draw\n" + "".join(f"task{i}  100 %  {150 + 200 * i} / 250 W\n" for i in range(3))
     assert not look(gpu_status, tmp_path, poll_txt=swing).values("gpu.busy_no_progress")
@@ -139,7 +148,11 @@ XML = (Path(__file__).parent / "machine" / "smi.xml").read_text()
 @pytest.mark.parametrize("name", ["nvidia_smi_xml", "gpus_xml", "out_txt"])
 def test_xml(name: str, tmp_path: Path) -> None:
     seen = look(gpu_status, tmp_path, **{name: "$ nvidia-smi -q -x\n" + XML if name == "out_txt" else XML})
-    assert seen.one("gpu.count") == 2 and seen.values("gpu.ecc_uncorrectable") == [4] and seen.one("gpu.ecc_lifetime") == 11
+    assert (
+        seen.one("gpu.count") == 2
+        and seen.values("gpu.ecc_uncorrectable") == [4]
+        and seen.one("gpu.ecc_lifetime") == 11
+    )
     assert set(seen.values("gpu.throttle")) == {"hw_slowdown", "hw_thermal_slowdown"}
     assert seen.one("gpu.recovery_action") == "Drain and Reset" and seen.one("gpu.pcie_width_low") == 8
     assert seen.one("gpu.memory_used") == 61004 << 20 and seen.one("gpu.process") == "52411 python3 & co 60400 MiB"
@@ -158,7 +171,9 @@ def test_entities_are_refused(tmp_path: Path) -> None:
     bomb = '<!DOCTYPE nvidia_smi_log [<!ENTITY a "ha">' + "".join(
         f'<!ENTITY {chr(98 + i)} "{("&" + chr(97 + i) + ";") * 10}">' for i in range(12)
     )
-    (tmp_path / "smi.xml").write_text(f"<?xml version='1.0'?>\n{bomb}]>\n<nvidia_smi_log><gpu>&m;</gpu></nvidia_smi_log>\n")
+    (tmp_path / "smi.xml").write_text(
+        f"<?xml version='1.0'?>\n{bomb}]>\n<nvidia_smi_log><gpu>&m;</gpu></nvidia_smi_log>\n"
+    )
     ws = Workspace([tmp_path])
     assert gpu_status(ws).outcome == "not_applicable"
     assert any("entities" in why for _, why in ws.skipped)
@@ -185,10 +200,23 @@ def test_damaged_xml(at: int, junk: bytes) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.text(max_size=80) | st.sampled_from([QUERY.strip(), *SECTIONS.splitlines(), *TABLE.splitlines()]), max_size=25))
+@given(
+    st.lists(
+        st.text(max_size=80) | st.sampled_from([QUERY.strip(), *SECTIONS.splitlines(), *TABLE.splitlines()]),
+        max_size=25,
+    )
+)
 def test_any_mixture_of_lines(texts: list[str]) -> None:
     lines = [Line(i + 1, 0, t.encode()) for i, t in enumerate(texts)]
     for r in smi.readings(lines):
         assert r.line in lines
         _ = (r.number, r.active)
     smi.polls(lines)
+
+
+def test_a_clock_is_held_against_the_use_of_its_own_sample(tmp_path: Path) -> None:
+    head = "index, name, utilization.gpu [%], clocks.current.sm [MHz], clocks.max.sm [MHz]\n"
+    rows = ["0, NVIDIA H100, 98 %, 600 MHz, 1980 MHz", "0, NVIDIA H100, 0 %, 345 MHz, 1980 MHz"]
+    assert look(gpu_status, tmp_path, gpu_csv=head + "\n".join(rows) + "\n").values("gpu.clock_low") == [600]
+    many = look(gpu_status, tmp_path, gpu_csv=head + (rows[0] + "\n") * 40)
+    assert 1 <= len(many.values("gpu.clock_low")) <= 6

@@ -32,6 +32,7 @@ class Report:
         "watchdog.timeout", "watchdog.seq", "watchdog.timeout_ms", "watchdog.ran_ms", "watchdog.barrier",
         "watchdog.first_collective", "watchdog.progress", "watchdog.behind_rank", "watchdog.ranks_reporting",
         "watchdog.ranks_silent", "watchdog.one_silent", "watchdog.silent_rank_works",
+        "watchdog.main_rank_alone",
         "watchdog.seq_differs", "watchdog.op_differs",
         "watchdog.size_differs", "watchdog.shape_differs", "watchdog.mismatch",
         "watchdog.async_error", "watchdog.remote_closed", "watchdog.connection_reset", "watchdog.peer_last_line",
@@ -54,7 +55,7 @@ def watchdog(ws: Workspace) -> ToolResult:
         *_timeouts(ws, reports),
         *_differences(ws, reports),
         *_who_is_behind(ws, reports),
-        *_roster(ws, reports, world),
+        *_roster(ws, found, reports, world),
         *_mismatches(ws, found),
         *_other_lines(ws, found),
     ]
@@ -184,7 +185,7 @@ def _world(found: Anchored) -> tuple[int, Hit] | None:
     return max(sizes, key=lambda x: x[0]) if sizes else None
 
 
-def _roster(ws: Workspace, reports: list[Report], world: tuple[int, Hit] | None) -> Iterator[Evidence]:
+def _roster(ws: Workspace, found: Anchored, reports: list[Report], world: tuple[int, Hit] | None) -> Iterator[Evidence]:
     reporting = sorted({r.rank for r in reports if r.rank is not None})
     if not reporting:
         return
@@ -202,7 +203,15 @@ def _roster(ws: Workspace, reports: list[Report], world: tuple[int, Hit] | None)
     for rank, (file, line) in late.items():
         yield ws.cite(file, line, "watchdog.silent_rank_works", rank, rank=rank)
     if len(silent) == 1 and not late:
-        yield ws.cite(cited.file, cited.line, "watchdog.one_silent", silent[0])
+        key = "watchdog.main_rank_alone" if _alone(found, reports, silent[0]) else "watchdog.one_silent"
+        yield ws.cite(cited.file, cited.line, key, silent[0])
+
+
+def _alone(found: Anchored, reports: list[Report], silent: int) -> bool:
+    """The others wait in a barrier for the first rank, whose death a closed connection would have told them."""
+    works = [r.work for r in reports if r.work]
+    lost = any(nl.closed_peer(hit.text) is not None for hit in found.of("watchdog"))
+    return silent == 0 and not lost and bool(works) and all(w.op == "BARRIER" for w in works)
 
 
 def _mismatches(ws: Workspace, found: Anchored) -> Iterator[Evidence]:

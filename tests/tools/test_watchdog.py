@@ -175,3 +175,12 @@ def test_a_silent_rank_with_a_log_of_its_own_and_another_time_zone(tmp_path: Pat
     busy = "2026-05-26 13:42:05 INFO step 4 merging\n2026-05-26 13:42:12 INFO step 5 merging\n"
     seen = look(watchdog, tmp_path, train_log=waiting, rank0_log=busy)
     assert seen.values("watchdog.silent_rank_works") == [0]
+
+
+def test_a_first_rank_missing_from_a_barrier_works_alone(tmp_path: Path) -> None:
+    waiting = "world_size=4\n" + "".join(timeout(r, seq=9, op="BARRIER") for r in (1, 2, 3))
+    seen = look(watchdog, tmp_path, train_log=waiting)
+    assert seen.values("watchdog.main_rank_alone") == [0] and not seen.values("watchdog.one_silent")
+    for other in (waiting + "Connection closed by peer [10.0.0.4]:312\n", waiting.replace("BARRIER", "ALLREDUCE")):
+        seen = look(watchdog, tmp_path, train_log=other)
+        assert seen.values("watchdog.one_silent") == [0] and not seen.values("watchdog.main_rank_alone")

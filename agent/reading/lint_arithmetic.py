@@ -8,15 +8,25 @@ from math import prod
 from .lint_places import Lint
 from .settings import Setting, Settings
 
+_UNEVEN = ("pipeline_first_layers", "pipeline_last_layers")
+
 
 class Numbers:
     """The one value of each setting of a run, where it is one whole positive number, with the line that says it."""
 
     def __init__(self, settings: list[Setting]) -> None:
         self._by_name: dict[str, list[Setting]] = {}
+        self._told = {s.name for s in settings if s.value not in (None, False)}
         for s in settings:
-            if isinstance(s.value, int) and not isinstance(s.value, bool) and 0 < s.value < 10**9:
+            value = s.value
+            if isinstance(value, float) and value.is_integer() and abs(value) < 10**9:  # save_steps may be a share
+                value = int(value)
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9:
                 self._by_name.setdefault(s.name, []).append(s)
+
+    def told(self, name: str) -> bool:
+        """Whether a setting is given at all, whatever its type."""
+        return name in self._told
 
     def get(self, name: str) -> Setting | None:
         """What was printed before what was asked for; None where files disagree."""
@@ -42,8 +52,11 @@ def arithmetic_lints(reading: Settings) -> Iterator[Lint]:
     yield from _batch(n)
     yield from _rollout(n, reading.frameworks)
     yield from _parallel(n)
-    yield from _divisible(n)
+    yield from _engines(n)
+    yield from _divisible(n, reading.frameworks)
     yield from _workers(n)
+    yield from _schedule(n)
+    yield from _best_model(mine, n)
 
 
 def _lint(rule: str, says: str, *settings: Setting | None) -> Lint:
@@ -93,7 +106,7 @@ def _rollout(n: Numbers, frameworks: set[str]) -> Iterator[Lint]:
     if "verl" in frameworks:
         yield from _mini_batch(n)
     found = n.all("rollout_batch_size", "samples_per_prompt", "global_batch_size")
-    if not found or not frameworks & {"slime", "openrlhf"}:
+    if not found or not frameworks & {"slime", "openrlhf", "nemo_rl"}:
         return
     prompts, samples, batch = (int(s.value) for s in found)
     steps = n.get("steps_per_rollout")
@@ -111,16 +124,27 @@ def _mini_batch(n: Numbers) -> Iterator[Lint]:
     if batch and world and int(batch.value) * (int(each.value) if each else 1) < world[0]:
         says = f"a mini-batch of {batch.value} prompts leaves nothing for each of {world[0]} processes"
         yield _lint("rollout_batch_constraint", says, batch, *world[1], each)
+    prompts = n.get("rollout_batch_size")
+    if batch and prompts and int(prompts.value) < int(batch.value):
+        says = f"a batch of {prompts.value} prompts is smaller than the mini-batch of {batch.value}"
+        yield _lint("rollout_batch_constraint", says, prompts, batch)
 
 
 def _groups(n: Numbers) -> Iterator[Lint]:
     """TRL: the samples of a generation batch are groups of num_generations."""
     found, world = n.all("micro_batch_size", "samples_per_prompt"), _world(n)
-    if found and world:
+    if found and world and not (n.get("generation_batch_size") or n.get("steps_per_generation")):
         batch = int(found[0].value) * world[0] * n.value("gradient_accumulation_steps", 1)
         if batch % int(found[1].value):
             says = f"{batch} samples a step are not a multiple of {found[1].value} generations a prompt"
             yield _lint("rollout_batch_constraint", says, *found, *world[1])
+    batch, each, steps = (n.get(x) for x in ("generation_batch_size", "samples_per_prompt", "steps_per_generation"))
+    if batch and steps:
+        says = "generation_batch_size and steps_per_generation exclude each other"
+        yield _lint("rollout_batch_constraint", says, batch, steps)
+    if batch and each and int(batch.value) % int(each.value):
+        says = f"a generation batch of {batch.value} is not a multiple of {each.value} generations a prompt"
+        yield _lint("rollout_batch_constraint", says, batch, each)
 
 
 def _parallel(n: Numbers) -> Iterator[Lint]:
@@ -141,15 +165,61 @@ def _parallel(n: Numbers) -> Iterator[Lint]:
         yield _lint("parallel_sizes", f"{experts[0].value} experts over {experts[1].value} ranks", *experts)
 
 
-def _divisible(n: Numbers) -> Iterator[Lint]:
+def _engines(n: Numbers) -> Iterator[Lint]:
+    """GPUs of the rollout against the GPUs of one engine."""
+    gpus, engine = n.get("rollout_gpus"), n.get("engine_tensor_parallel")
+    if gpus and engine and int(gpus.value) % int(engine.value):
+        says = f"{gpus.value} GPUs for the rollout are not a multiple of {engine.value} an engine"
+        yield _lint("parallel_sizes", says, gpus, engine)
+
+
+def _divisible(n: Numbers, frameworks: set[str]) -> Iterator[Lint]:
     heads = n.all("attention_heads", "tensor_parallel")
     if heads and int(heads[0].value) % int(heads[1].value):
         yield _lint(
             "heads_not_divisible_by_tp", f"{heads[0].value} attention heads over {heads[1].value} ranks", *heads
         )
-    layers = n.all("num_layers", "pipeline_parallel")
-    if layers and int(layers[0].value) % int(layers[1].value):
+    layers, uneven = n.all("num_layers", "pipeline_parallel"), (n.get(x) for x in _UNEVEN)
+    if layers and not any(uneven) and not n.told("pipeline_layout") and int(layers[0].value) % int(layers[1].value):
         yield _lint("layers_not_divisible_by_pp", f"{layers[0].value} layers over {layers[1].value} stages", *layers)
+    split = n.all("sequence_length", "context_parallel") if frameworks & {"megatron", "slime"} else None
+    if split and int(split[1].value) > 1 and int(split[0].value) % (2 * int(split[1].value)):
+        says = f"{split[0].value} tokens are not a multiple of twice the context-parallel size {split[1].value}"
+        yield _lint("sequence_not_divisible_by_cp", says, *split)
+
+
+def _schedule(n: Numbers) -> Iterator[Lint]:
+    """Warmup and decay against the length of the run, all in steps."""
+    warmup, decay, total = (n.get(x) for x in ("warmup_steps", "lr_decay_steps", "max_steps"))
+    if any(s and "samples" in s.key for s in (warmup, decay, total)):
+        return
+    for end in (decay, total):
+        if warmup and end and int(warmup.value) >= int(end.value):
+            says = f"warmup takes {warmup.value} steps, the schedule ends after {end.value}"
+            yield _lint("warmup_exceeds_steps", says, warmup, end)
+            return
+    if decay and total and 10 * int(decay.value) < 9 * int(total.value):
+        says = f"the learning rate has decayed after {decay.value} of {total.value} steps"
+        yield _lint("schedule_ends_early", says, decay, total)
+
+
+def _best_model(mine: list[Setting], n: Numbers) -> Iterator[Lint]:
+    """Loading the best checkpoint at the end needs evaluations at the same steps as saves."""
+    asked = next((s for s in mine if s.name == "load_best_model" and s.value is True and not s.used), None)
+    if not asked:
+        return
+    by = {x: next((s for s in mine if s.name == x and not s.used), None) for x in ("eval_strategy", "save_strategy")}
+    evaluates, saves = by["eval_strategy"], by["save_strategy"]
+    words = [str(s.value).lower().rpartition(".")[2] if s else "" for s in (evaluates, saves)]
+    if evaluates and words[0] in ("no", "false"):
+        yield _lint("best_model_conflict", "the best model is to be loaded, evaluation is off", asked, evaluates)
+    elif evaluates and saves and words[0] != words[1] and words[1] != "best":
+        says = f"the best model is to be loaded, evaluation is by {words[0]} and saving by {words[1]}"
+        yield _lint("best_model_conflict", says, asked, evaluates, saves)
+    steps = n.all("save_steps", "eval_steps")
+    if steps and words[0] == words[1] == "steps" and int(steps[0].value) % int(steps[1].value):
+        says = f"saves every {steps[0].value:g} steps are not a multiple of evaluations every {steps[1].value:g}"
+        yield _lint("best_model_conflict", says, asked, *steps)
 
 
 def _workers(n: Numbers) -> Iterator[Lint]:

@@ -149,6 +149,10 @@ def _two_places(mine: list[Setting]) -> Iterator[Lint]:
         "weight_decay",
         "gradient_accumulation_steps",
         "micro_batch_size",
+        "gradient_clip_norm",
+        "warmup_steps",
+        "fp16",
+        "bf16",
     ):
         inside = [s for s in named(mine, name) if s.framework == "deepspeed" and s.value not in ("auto", None)]
         outside = [

@@ -21,6 +21,7 @@ _STATISTIC = re.compile(
 _TYPICAL = re.compile(
     r"(?i)per (?:row|sample|example|record|prompt)|typical|mean|average|avg|median|max|longest|p9\d|min"
 )
+_POLICIES = {"slime", "verl", "openrlhf", "trl", "nemo_rl"}
 # Real keys of frameworks that look like a known one with a typo.
 _REAL = {"model_type", "data_path", "log_dir", "optimizers", "lora_config"}
 
@@ -70,7 +71,7 @@ def _deletions() -> dict[str, str]:
     for c in settings_map().canonical.values():
         for spellings in c.spelled.values():
             for spelling in spellings:
-                word = spelling.segments[-1]
+                word = spelling.segments[-1].lstrip("=")
                 if len(word) >= 8:
                     out[word] = word
                     for i in range(len(word)):
@@ -89,6 +90,7 @@ def _typos(mine: list[Setting]) -> Iterator[Lint]:
             or len(word) < 8
             or s.place.style in ("environment", "keyword")
             or word in _REAL
+            or near.get(word) == word  # the map knows it, elsewhere or with another type of value
             or not s.framework
         ):
             continue
@@ -128,6 +130,12 @@ def _temperatures(mine: list[Setting]) -> Iterator[Lint]:
     other = next((s for s in asked if s.value != asked[0].value and s.file == asked[0].file), None)
     if other:
         yield lint_at("temperature_mismatch", f"temperatures {asked[0].value} and {other.value}", asked[0], other)
+    for s in (*named(mine, "top_p"), *named(mine, "top_k")):
+        cut = isinstance(s.value, int | float) and (0 < s.value < 1 if s.name == "top_p" else s.value > 0)
+        if cut and s.framework in _POLICIES and not re.search(r"(?i)val|eval|test", s.key):
+            yield lint_at(
+                "rollout_sampling_cut", f"rollouts are sampled with {s.key} = {s.value}, not from all tokens", s
+            )
 
 
 def _lengths(ws: Workspace, mine: list[Setting]) -> Iterator[Lint]:

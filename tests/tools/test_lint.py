@@ -74,6 +74,44 @@ CASES = [
     ("unknown_setting", {"config_yaml": HF + "max_grad_nrm: 1.0\n"}, {5}),
     ("duplicate_key", {"config_yaml": HF + "learning_rate: 1\n"}, {2, 5}),
     ("temperature_mismatch", {"config_yaml": "policy:\n  temperature: 1.0\ngrpo:\n  temperature: 0.7\n"}, {2, 4}),
+    ("fp16_and_bf16", {"config_yaml": HF + "fp16: true\nbf16: true\n"}, {5, 6}),
+    ("fp16_and_bf16", {"config_yaml": HF + "bf16: true\n", "ds_json": '{"zero_optimization": {},\n"fp16": {"enabled": true}}'}, {5, 2}),
+    ("static_loss_scale", {"ds_json": '{"zero_optimization": {},\n"fp16": {"enabled": true,\n"loss_scale": 128}}'}, {2, 3}),
+    ("packing_without_flash_attention", {"t_py": 'from trl import SFTConfig\nSFTConfig(packing=True)\nAutoModelForCausalLM.from_pretrained(m, attn_implementation="sdpa")\n'}, {2, 3}),
+    ("checkpointing_with_cache", {"config_yaml": HF + "use_cache: true\n"}, {4, 5}),
+    ("device_map_with_processes", {"run_sh": "torchrun --nproc_per_node=4 t.py --device_map auto\n"}, {1}),
+    ("colocate_without_sleep", {"run_sh": "python -m openrlhf.cli.train_ppo_ray --micro_train_batch_size 1 --colocate_all_models\n"}, {1}),
+    ("async_save_format", {"run_sh": "python pretrain_gpt.py --async-save --ckpt-format torch\n"}, {1}),
+    ("device_connections", {"run_sh": "export CUDA_DEVICE_MAX_CONNECTIONS=8\npython pretrain_gpt.py --tensor-model-parallel-size 2\n"}, {1, 2}),
+    (
+        "zero3_no_weights_on_save",
+        {"ds_json": '{"zero_optimization": {"stage": 3,\n"stage3_gather_16bit_weights_on_model_save": false}}'},
+        {1, 2},
+    ),
+    ("ignored_setting", {"config_yaml": HF + "lr_scheduler_type: constant\n"}, {5, 3}),
+    ("ignored_setting", {"config_yaml": HF + "max_steps: 500\nnum_train_epochs: 3\n"}, {5, 6}),
+    ("ignored_setting", {"ds_json": '{"zero_optimization": {"stage": 2,\n"offload_param": {"device": "cpu"}}}'}, {1, 2}),
+    ("optimizer_scheduler_in_two_places", {"config_yaml": HF + "max_grad_norm: 1.0\n", "ds_json": '{"zero_optimization": {},\n"gradient_clipping": 0.3}'}, {5, 2}),
+    ("warmup_exceeds_steps", {"config_yaml": HF + "max_steps: 80\n"}, {3, 5}),
+    ("warmup_exceeds_steps", {"run_sh": "python pretrain_gpt.py --lr-warmup-iters 2000 --lr-decay-iters 1000\n"}, {1}),
+    ("schedule_ends_early", {"run_sh": "python pretrain_gpt.py --train-iters 5000 --lr-decay-iters 1000\n"}, {1}),
+    ("best_model_conflict", {"config_yaml": HF + "load_best_model_at_end: true\neval_strategy: 'no'\n"}, {5, 6}),
+    (
+        "best_model_conflict",
+        {"config_yaml": HF + "load_best_model_at_end: true\neval_strategy: steps\nsave_strategy: steps\nsave_steps: 500\neval_steps: 200\n"},
+        {5, 8, 9},
+    ),
+    ("best_model_conflict", {"config_yaml": HF + "load_best_model_at_end: true\neval_strategy: epoch\nsave_strategy: steps\n"}, {5, 6, 7}),
+    ("rollout_batch_constraint", {"t_py": "from trl import GRPOConfig\nGRPOConfig(num_generations=8,\n generation_batch_size=12)\n"}, {2, 3}),
+    ("rollout_batch_constraint", {"run_sh": "python -m verl.trainer.main_ppo data.train_batch_size=64 actor_rollout_ref.actor.ppo_mini_batch_size=256\n"}, {1}),
+    (
+        "rollout_batch_constraint",
+        {"config_yaml": "grpo:\n  num_prompts_per_step: 30\n  num_generations_per_prompt: 16\npolicy:\n  train_global_batch_size: 512\n"},
+        {2, 3, 5},
+    ),
+    ("parallel_sizes", {"run_sh": SLIME.format(256, "--rollout-num-gpus 6 --rollout-num-gpus-per-engine 4")}, {1}),
+    ("sequence_not_divisible_by_cp", {"run_sh": "python pretrain_gpt.py --seq-length 4100 --context-parallel-size 8\n"}, {1}),
+    ("rollout_sampling_cut", {"run_sh": SLIME.format(256, "--rollout-top-p 0.9")}, {1}),
 ]  # fmt: skip
 
 
@@ -95,6 +133,17 @@ SOUND = [
     {"config_yaml": HF + "bf16: true\nmax_grad_norm: 1.0\ndataloader_num_workers: 4\nddp_timeout: 3600\n"},
     {"ds_json": '{"zero_optimization": {"stage": 2}, "gradient_clipping": 1.0, "bf16": {"enabled": true}}',
      "config_yaml": HF + "bf16: true\nmax_grad_norm: 1.0\n"},
+    {"config_yaml": HF + "bf16: true\nfp16: false\nload_best_model_at_end: true\neval_strategy: steps\nsave_strategy: steps\n"
+     "save_steps: 400\neval_steps: 200\nmax_steps: 5000\nlr_scheduler_type: constant_with_warmup\nddp_timeout: 3600\nuse_cache: false\n"},
+    {"t_py": 'from trl import SFTConfig\nSFTConfig(packing=True, attn_implementation="flash_attention_2", bf16=True, max_length=2048)\n'},
+    {"t_py": "from trl import GRPOConfig\nGRPOConfig(num_generations=8, generation_batch_size=64, top_p=1.0, temperature=1.0)\n"},
+    {"run_sh": "python -m verl.trainer.main_ppo data.train_batch_size=256 actor_rollout_ref.actor.ppo_mini_batch_size=64 "
+     "actor_rollout_ref.rollout.val_kwargs.top_p=0.7 actor_rollout_ref.rollout.n=8\n"},
+    {"run_sh": "python pretrain_gpt.py --num-layers 30 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 6 "
+     "--train-iters 5000 --lr-decay-iters 5000 --lr-warmup-iters 100 --recompute-granularity full --async-save --ckpt-format torch_dist "
+     "--seq-length 4096 --context-parallel-size 2\n"},
+    {"ds_json": '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}, "fp16": {"enabled": "auto", "loss_scale": 0}, '
+     '"bf16": {"enabled": "auto"}, "gradient_clipping": "auto"}', "config_yaml": HF + "bf16: true\nmax_grad_norm: 1.0\n"},
     {"config_toml": '[training]\nlocal_batch_size = 8\nseq_len = 4096\nmax_norm = 1.0\n[activation_checkpoint]\nmode = "selective"\n'},
 ]  # fmt: skip
 
@@ -109,6 +158,11 @@ def test_an_absence_is_told_as_one(tmp_path):
     seen = look(lint_settings, tmp_path, config_yaml="per_device_train_batch_size: 4\n")
     (found,) = seen.of("lint.no_activation_checkpointing")
     assert (found.kind, found.searched) == ("absent", ["config.yaml"])
+
+
+def test_a_name_that_the_map_knows_is_no_typo(tmp_path):
+    config = '{"architectures": ["A"], "model_type": "m", "use_cache": true, "bos_token_id": 1, "eos_token_id": 2}'
+    assert not look(lint_settings, tmp_path, config_json=config).of("lint.unknown_setting")
 
 
 def test_the_rules_are_sound():

@@ -26,8 +26,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .deadline import Deadline
-from .errors import DoctorError, UsageError
+from .calls import guarded
+from .errors import UsageError
 from .reading.files import RunFile
 from .redact import Redactor
 from .shell import Recording
@@ -192,15 +192,10 @@ def _row(file: RunFile, kept: str, why: str) -> dict[str, Any]:
 def _asked(ws: Workspace, tell: Callable[[str], None]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in TOOLS:
         tell(name.replace("_", " "))
-        row: dict[str, Any] = {"tool": name, "outcome": "failed", "text": "", "evidence": []}
-        try:
-            with Deadline(SECONDS):
-                result = all_tools()[name](ws)
-        except (DoctorError, TimeoutError) as e:
-            yield name, {**row, "summary": str(e)}
-            continue
+        result, _ = guarded(all_tools()[name], ws, {}, SECONDS)
         told = [e.as_dict() for e in result.evidence]
-        yield name, {**row, "outcome": result.outcome, "summary": result.summary, "text": result.text, "evidence": told}
+        yield name, {"tool": name, "outcome": result.outcome, "summary": result.summary, "text": result.text,
+                     "evidence": told}  # fmt: skip
 
 
 def _variables() -> str:

@@ -24,9 +24,8 @@ from langgraph.runtime import Runtime
 from langgraph.types import Send, interrupt
 
 from .answers import answer, preflight_calls
+from .calls import guarded
 from .conclude import conclude
-from .deadline import Deadline
-from .errors import ParseError, ToolError
 from .events import ApprovalNeeded, CallStarted, Event, Note, ToolFinished
 from .intent import PREFLIGHT, hardware, intent_of, named
 from .library import broken, playbooks
@@ -95,7 +94,7 @@ def fan_out(state: State) -> list[Send] | str:
 
 
 def act(task: dict[str, Any], runtime: Runtime[Context]) -> dict[str, Any]:
-    """Run one call. The only place where anything a tool raises is caught."""
+    """Run one call; `calls.guarded` catches whatever it raises."""
     context, call = runtime.context, Call(**task["call"])
     context.tell(CallStarted(call))
     began = time.perf_counter()
@@ -119,14 +118,9 @@ def _run(call: Call, context: Context) -> ToolResult:
     tool = all_tools().get(call.tool)
     if tool is None:
         return ToolResult("failed", f"no tool is called {call.tool!r}")
-    try:
-        with Deadline(CALL_SECONDS):
-            result = tool(context.workspace, **call.args)
-    except (ToolError, ParseError, TimeoutError) as e:
-        return ToolResult("failed", str(e))
-    except Exception as e:  # noqa: BLE001 - a bug in one tool must not cost the whole diagnosis; it is told as ours
-        context.notes.append(f"{call.tool} crashed ({type(e).__name__}: {e}); this is a bug in doctor")
-        return ToolResult("failed", f"bug in doctor: {type(e).__name__}: {e}")
+    result, bug = guarded(tool, context.workspace, call.args, CALL_SECONDS)
+    if bug:
+        context.notes.append(bug)
     result.evidence, wrong = verified(result.evidence, context.workspace)
     if wrong:
         context.notes.append(f"{call.tool} quoted {wrong} lines that do not stand there; left out (bug in doctor)")

@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "types", "paths", "sanitize", "shell", "redact", "report", "deadline", "config", "events",
      "probes"),
     ("playbook", "library", "knowledge", "index"),
-    ("workspace", "tool", "reading"),
+    ("workspace", "tool", "calls", "reading"),
     ("tools", "salvage", "patching"),
     ("predicates", "hypotheses", "planner", "question", "prior", "gate", "salience", "wording", "restart",
      "conclude", "intent", "answers", "passages", "quotes", "patch", "llm", "proofs", "coverage", "skeleton", "advice"),

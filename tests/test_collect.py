@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from traindoctor.agent.collect import PART, collect
 from traindoctor.agent.errors import UsageError
 from traindoctor.agent.session import diagnose
 from traindoctor.agent.shell import Completed, Live, Recorded, Recording
+from traindoctor.agent.tool import all_tools
 from traindoctor.agent.tools.host import host_health
 from traindoctor.agent.workspace import Workspace
 from traindoctor.evals import case, run
@@ -169,3 +171,16 @@ def test_a_recording_is_a_diagnosis_again(tmp_path: Path) -> None:
     replay = Workspace([job], live=True, shell=Recorded(tmp_path / "shell.json"))
     again = list(diagnose(replay, "why?", state=tmp_path / "s2"))[-1].report  # type: ignore[attr-defined]
     assert first.root_cause and again.root_cause and first.root_cause.id == again.root_cause.id == "hw.gpu_fell_off_bus"
+
+
+def test_a_bug_in_a_tool_costs_its_answer_and_not_the_bundle(
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(ws: Workspace) -> None:
+        raise ZeroDivisionError("boom")
+
+    tools = {**all_tools(), "host_health": dataclasses.replace(host_health, function=broken)}
+    monkeypatch.setattr("traindoctor.agent.collect.all_tools", lambda: tools)
+    shell = Recording(Live())
+    bundle = collect(Workspace([job], shell=shell, live=True), shell, tmp_path / "b.tar.gz")
+    assert "ZeroDivisionError: boom" in json.dumps(bundle.tools) and (tmp_path / "b.tar.gz").is_file()

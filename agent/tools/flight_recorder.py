@@ -17,6 +17,7 @@ from ..workspace import Workspace
 
 SHOWN = 12  # ranks of one kind; the counts in the texts are exact
 STACKS = 4  # ranks whose stacks are looked up
+RECORDINGS = 8  # that are compared
 OTHERS = 2  # further groups in which ranks differ
 
 Fact = Callable[..., Evidence]
@@ -44,19 +45,28 @@ def flight_recorder(ws: Workspace) -> ToolResult:
     if not any(r.dumps for r in found):
         name, why = found[0].broken[0][0].name, found[0].broken[0][1]
         return failed(f"{sum(len(r.broken) for r in found)} dump(s), none readable: {name}: {why}")
-    stories = [story(r) for r in found[:4] if r.dumps]
+    readable = [r for r in found if r.dumps]
+    stories = [story(r) for r in readable[:RECORDINGS]]
     evidence = [e for s in stories for e in _told(ws, s)]
-    text = "\n".join(line for s in stories for line in _lines(s))
+    evidence += [e for r in found if not r.dumps for e in _unreadable(ws, r)]
+    more = [f"{len(readable) - RECORDINGS} further recordings were not compared"] if readable[RECORDINGS:] else []
+    text = "\n".join([*(line for s in stories for line in _lines(s)), *more])
     parts = [p for s in stories for p in _summary(s)]
+    parts += [f"{len(r.broken)} dump(s) of one recording cannot be read" for r in found if not r.dumps]
     if not parts:
-        ranks = len(stories[0].recording.dumps)
-        return clean(f"{ranks} ranks agree in every collective, nothing waits", evidence, text)
+        counts = " and ".join(str(len(s.recording.dumps)) for s in stories)
+        return clean("; ".join([f"{counts} ranks agree in every collective, nothing waits", *more]), evidence, text)
     return finding("; ".join(parts[:6]), evidence, text)
 
 
 def _good(recording: Recording) -> bool:
     files = [d.file for d in recording.dumps.values()] + [f for f, _ in recording.broken]
     return all(f.good for f in files)
+
+
+def _unreadable(ws: Workspace, recording: Recording) -> Iterator[Evidence]:
+    for file, why in recording.broken[:SHOWN]:
+        yield ws.binary(file, "", "flight.unreadable", why, f"{file.name}: {why}")
 
 
 def _told(ws: Workspace, s: Story) -> Iterator[Evidence]:
@@ -70,8 +80,7 @@ def _told(ws: Workspace, s: Story) -> Iterator[Evidence]:
     for rank in missing[:SHOWN]:
         text = f"rank {rank} of {len(recording.world)} left no readable dump ({len(missing)} such: {_ranks(missing)})"
         yield ws.binary(some.file, "pg_config", "flight.missing_rank", rank, text, **{"rank": rank})
-    for file, why in recording.broken[:SHOWN]:
-        yield ws.binary(file, "", "flight.unreadable", why, f"{file.name}: {why}")
+    yield from _unreadable(ws, recording)
     if s.first is not None:
         yield from _first(ws, s, s.first)
         for other in [v for v in s.verdicts if v.kinds and v is not s.first][:OTHERS]:

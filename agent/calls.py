@@ -1,0 +1,23 @@
+"""One call of a tool, guarded: whatever it raises becomes an outcome. The only place where everything is caught."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .deadline import Deadline
+from .errors import DoctorError, ParseError, ToolError
+from .tool import Tool, failed
+from .types import ToolResult
+from .workspace import Workspace
+
+
+def guarded(tool: Tool, ws: Workspace, args: dict[str, Any], seconds: float) -> tuple[ToolResult, str]:
+    """Run a tool within a time limit. Returns its result and, where it crashed, what to tell as a bug of ours."""
+    try:
+        with Deadline(seconds):
+            return tool(ws, **args), ""
+    except (ToolError, ParseError, DoctorError, TimeoutError) as e:
+        return failed(str(e)), ""
+    except Exception as e:  # noqa: BLE001 - a bug in one tool must not cost the whole diagnosis; it is told as ours
+        told = f"{type(e).__name__}: {e}"
+        return failed(f"bug in doctor: {told}"), f"{tool.name} crashed ({told}); this is a bug in doctor"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import numpy as np
 from .checkpoints.depth import forward_order, layer_of, module_of, place
 from .gradients import Gradient
 
+_ADAPTER = re.compile(r"(?i)(?:^|[._])(?:lora|adapters?|ia3|vera|dora|oft|boft|hada|lokr|prompt_encoder)(?:[._]|$)")
 _LAYERS = 4  # layers from which a profile over depth means something
 
 
@@ -91,6 +93,13 @@ def profile(gradients: list[Gradient]) -> Profile:
 
 def _joined(values: Iterable[float]) -> float:
     return math.sqrt(sum(min(abs(v), 1e150) ** 2 for v in values))
+
+
+def trained(gradients: list[Gradient]) -> list[Gradient]:
+    """The parameters that were meant to be trained: beside adapters, the model's own never have a gradient."""
+    if not any(_ADAPTER.search(g.name) for g in gradients):
+        return gradients
+    return [g for g in gradients if not g.steps or g.absent < g.steps or (_ADAPTER.search(g.name) and not g.frozen)]
 
 
 def untouched(found: Profile) -> list[Gradient]:

@@ -1,7 +1,7 @@
 """Gradients by parameter, wherever a run left them: the recorder's rows, curves for each layer, saved tensors.
 
 The recorder's file is `gradients.jsonl`: one object a line with `step`, `name`, `norm` (null where no gradient came),
-and optionally `max`, `nonfinite` (elements) and `weight_norm`.
+and optionally `requires_grad`, `max`, `nonfinite` (elements) and `weight_norm`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Gradient:
         norm, weight_norm: at the last step with a number; NaN where never known.
         first_norm: at the first step with a number.
         steps, zeros: recorded steps, and those with a gradient of zero or none at all.
+        frozen: `requires_grad` was false at every recorded step.
         bad_step: first step with a gradient that is not finite; `bad` is the line of it.
         line: line of the last row, for text; `member` the tensor, for binary files.
     """
@@ -55,6 +56,7 @@ class Gradient:
     steps: int = 0
     zeros: int = 0
     absent: int = 0
+    frozen: bool = False
     bad_step: int | None = None
     line: Line | None = None
     bad: Line | None = None
@@ -118,6 +120,7 @@ def _row(rows: dict[str, Gradient], file: RunFile, line: Line) -> bool:
         if len(rows) >= _NAMES:
             return False
         gradient = rows[name] = Gradient(name, file)
+    gradient.frozen = row.get("requires_grad") is False and (gradient.frozen or not gradient.steps)
     step = _number(row.get("step"))
     broken = (_number(row.get("nonfinite")) or 0) > 0
     known = step is not None and math.isfinite(step)

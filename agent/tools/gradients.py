@@ -14,7 +14,7 @@ from ..reading.checkpoints.moments import optimizer_of
 from ..reading.checkpoints.updates import Update, updates_of
 from ..reading.checkpoints.weights import chosen_checkpoint, weights_of
 from ..reading.curves import curves
-from ..reading.gradient_profile import Profile, broken, profile, untouched
+from ..reading.gradient_profile import Profile, broken, profile, trained, untouched
 from ..reading.gradients import Gradient, Recorded, curve_gradients, recorded_gradients, saved_gradients
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult, Value
@@ -43,6 +43,7 @@ def inspect_gradients(
         for name, p in model.named_parameters():
             g = None if p.grad is None else p.grad.detach().float()
             row = {"step": step, "name": name, "norm": None if g is None else g.norm().item()}
+            row["requires_grad"] = p.requires_grad
             if g is not None:
                 row |= {"max": g.abs().max().item(), "nonfinite": int((~g.isfinite()).sum())}
             file.write(json.dumps(row | {"weight_norm": p.detach().float().norm().item()}) + "\\n")
@@ -60,7 +61,7 @@ def inspect_gradients(
     evidence: list[Evidence] = []
     text: list[str] = []
     for source in sources:
-        found = profile(source.gradients)
+        found = profile(trained(source.gradients))
         evidence += _of(ws, source, found)
         text += [f"{source.label} ({source.kind}, {len(source.gradients)} parameters):", *_rows(found)]
     if updates:
@@ -80,6 +81,7 @@ def inspect_gradients(
 def _of(ws: Workspace, source: Recorded, found: Profile) -> Iterator[Evidence]:
     """Everything one source says."""
     bad = broken(source.gradients)
+    meant = trained(source.gradients)
     some = next((g for g in reversed(source.gradients) if g.line is not None), source.gradients[-1])
     if bad:
         first, last = bad[0], bad[-1]
@@ -94,11 +96,11 @@ def _of(ws: Workspace, source: Recorded, found: Profile) -> Iterator[Evidence]:
             text += "; all of them: the loss itself was"
             yield _told(ws, last, "grad_layer.all_nonfinite", True, text, bad=True)
     silent = untouched(found)
-    if silent and len(silent) == len(source.gradients):
+    if silent and len(silent) == len(meant):
         yield _told(ws, some, "grad_layer.all_zero", True, f"all {len(silent)} gradients are zero at every step")
     else:
         for g in silent[:_SHOWN]:
-            how = "missing" if g.absent == g.steps else "zero"
+            how = "missing, as it is frozen," if g.frozen else "missing" if g.absent == g.steps else "zero"
             text = f"{g.name}: gradient {how} at all {g.steps} recorded steps ({len(silent)} such parameters)"
             yield _told(ws, g, "grad_layer.zero", g.name, text)
     yield from _depth(ws, some, found)

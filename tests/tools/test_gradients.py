@@ -111,7 +111,9 @@ def test_a_damaged_recording_is_not_called_clean(tmp_path):
 
 
 def test_nothing_there(tmp_path):
-    assert look(inspect_gradients, tmp_path, train_log="step 1 loss 2 grad_norm 1.0\n").result.outcome == "not_applicable"
+    assert (
+        look(inspect_gradients, tmp_path, train_log="step 1 loss 2 grad_norm 1.0\n").result.outcome == "not_applicable"
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,3 +140,35 @@ def test_json_lines_with_a_key_for_each_parameter(tmp_path):
     seen = look(inspect_gradients, tmp_path, metrics_jsonl="".join(json.dumps(r) + "\n" for r in rows))
     assert seen.one("grad_layer.vanishing") < 1e-4
     assert seen.of("grad_layer.vanishing")[0].line == 2
+
+
+def recorded(tmp_path: Path, rows: list[dict]) -> Seen:
+    return look(inspect_gradients, tmp_path, gradients_jsonl="".join(json.dumps(r) + "\n" for r in rows))
+
+
+def adapter_rows(adapters: float | None, **more: object) -> list[dict]:
+    """Two steps of four layers with a frozen weight and the two halves of its adapter."""
+    names = {"base_layer.weight": None, "lora_A.default.weight": adapters, "lora_B.default.weight": adapters}
+    return [
+        {"step": s, "name": f"model.layers.{i}.q_proj.{n}", "norm": norm} | (more if norm is None else {})
+        for s in (1, 2)
+        for i in range(4)
+        for n, norm in names.items()
+    ]
+
+
+@pytest.mark.parametrize("more", [{}, {"requires_grad": False}])
+def test_weights_frozen_beside_adapters_need_no_gradient(tmp_path, more):
+    assert recorded(tmp_path, adapter_rows(0.5, **more)).result.outcome == "clean"
+
+
+def test_adapters_without_gradient_are_found_beside_frozen_weights(tmp_path):
+    assert recorded(tmp_path, adapter_rows(0.0)).one("grad_layer.all_zero") is True
+
+
+def test_a_weight_frozen_in_full_training_is_named_so(tmp_path):
+    rows = [{"step": s, "name": f"layers.{i}.w", "norm": 1.0, "requires_grad": True} for s in (1, 2) for i in range(4)]
+    rows += [{"step": s, "name": "layers.4.w", "norm": None, "requires_grad": False} for s in (1, 2)]
+    seen = recorded(tmp_path, rows)
+    assert seen.one("grad_layer.zero") == "layers.4.w"
+    assert seen.of("grad_layer.zero")[0].line

@@ -103,7 +103,11 @@ def _one(doc: Document, name: str, value: Any, at: int) -> tuple[Document, list[
 
 def _mode(found: Found) -> bool:
     """Whether a setting that may be on in several ways is on in one of them."""
-    return isinstance(found.value, str) and found.value != "auto" and True in settings_map().canonical[found.name].values.values()
+    return (
+        isinstance(found.value, str)
+        and found.value != "auto"
+        and True in settings_map().canonical[found.name].values.values()
+    )
 
 
 def _silent(doc: Document, name: str, value: Any) -> bool:

@@ -15,6 +15,19 @@ from .model import Splice, Unplaced
 from .spelling import lineage
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*\+?=")
+# Launchers that give what they launch another environment than their own.
+_ELSEWHERE = {
+    "docker",
+    "podman",
+    "singularity",
+    "apptainer",
+    "enroot",
+    "kubectl",
+    "mpirun",
+    "mpiexec",
+    "horovodrun",
+    "ssh",
+}
 _COMMENT = re.compile(r"[ \t]*(?:#[^\n]*?)?(?=\r?\n|\Z)")
 
 
@@ -47,6 +60,8 @@ def arguments(doc: Document, name: str, framework: str) -> Group:
         and f.leaf.group
     )
     script = read_script(doc.clean)
+    if len({group for other, _, _, group in near if not other and group.isdigit()}) > 1:
+        raise Unplaced("several commands of the script take it")
     if near:
         return _group(doc, script, near[0][-1])
     launches = [i for i, c in enumerate(script.commands) if _launches(c)]
@@ -146,6 +161,10 @@ def put_export(doc: Document, name: str, value: str) -> list[Splice]:
     launch = next((c for c in commands if _launches(c)), None)
     if launch is None:
         raise Unplaced("the script launches nothing")
+    if _ELSEWHERE & {w.text.rsplit("/", 1)[-1] for w in launch} or re.search(r"--export\b", doc.text):
+        raise Unplaced("what is launched gets its environment by flags of the launcher")
+    if re.search(rf"\b{name}=", re.sub(r"(?m)^[ \t]*#[^\n]*", "", doc.text)):
+        raise Unplaced(f"{name} is set in a way that is not read")
     start = doc.text.rfind("\n", 0, launch[0].start) + 1
     indent = re.match(r"[ \t]*", doc.text[start:])[0]  # type: ignore[index]
     above = [c for c in commands if c[0].text == "export" and c[0].start < start]

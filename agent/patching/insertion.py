@@ -65,7 +65,7 @@ def insertion(doc: Document, name: str, value: Any) -> tuple[list[Splice], Spell
     if raw is DROP:
         return [], spelling
     if scope in _OWN:
-        return _shared(doc, scope, spelling, raw), spelling
+        return _anywhere(doc, name, value)
     if name in table()["only_there"].get(scope, ()):
         raise Unplaced(f"which key of {doc.framework} it goes to depends on the script")
     forms = listed("forms", doc.framework) or []
@@ -179,6 +179,18 @@ def _call_value(spelling: Spelling, framework: str, raw: Any) -> str:
     if spelling.name == "nccl_timeout" and framework == "pytorch":
         return f"datetime.timedelta(seconds={raw})"
     return as_python(raw)
+
+
+def _anywhere(doc: Document, name: str, value: Any) -> tuple[list[Splice], Spelling]:
+    """Into the first place that there is: behind the launcher, in the scheduler's header, in the environment."""
+    reason = Unplaced(f"no spelling of {name} is known")
+    for scope, spelling in candidates(doc.framework, name):
+        try:
+            raw = raw_value(spelling, scope, value)
+            return _shared(doc, scope, spelling, raw), spelling
+        except Unplaced as e:
+            reason = e
+    raise reason
 
 
 def _shared(doc: Document, scope: str, spelling: Spelling, raw: Any) -> list[Splice]:

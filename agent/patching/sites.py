@@ -113,6 +113,8 @@ def site(doc: Document, found: Found) -> Site:
     if not leaf.width and leaf.value is None and doc.form == "yaml" and leaf.column:
         return _empty(doc, found)
     start, end = doc.span(leaf)
+    if leaf.style == "flag" and isinstance(leaf.value, list) and settings_map().canonical[found.name].type != "list":
+        raise Unplaced("more than one word stands behind the flag")
     if leaf.note == "switch":
         return Site(found, start, end)
     source = doc.text[start:end]

@@ -119,7 +119,8 @@ def candidates(framework: str, name: str) -> list[tuple[str, Spelling]]:
     own.sort(key=lambda each: ".".join(each[1].segments) != first)
     if own or not among(framework, table()["shared_for"].get(name, lineage(framework))):
         return own
-    return [(f, _clean(s)) for f in ("env", "slurm", "launcher") if f != framework for s in spelled.get(f, ())]
+    shared = [f for f in ("launcher", "slurm") if f in spelled] or ["env"]
+    return [(f, _clean(s)) for f in shared if f != framework for s in spelled.get(f, ())]
 
 
 def _clean(spelling: Spelling) -> Spelling:

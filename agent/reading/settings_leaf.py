@@ -20,8 +20,8 @@ class Leaf:
     `line` counts newlines from 1. `style` says how it is written (yaml, json, toml, flag, override, variable,
     keyword, assignment, table, log). `scope` is the framework where the reader knows it (env, launcher, slurm,
     deepspeed). `group` numbers the command or row it belongs to. `column` and `width` are where the value
-    stands in the line (characters, 0 when unknown; a JSON array may end on a
-    later line), for patches.
+    stands in the line (characters, 0 when unknown; a JSON array may end, and the
+    value of a continued flag stand, on a later line), for patches.
     """
 
     key: str

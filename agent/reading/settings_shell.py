@@ -91,8 +91,8 @@ def sheet_add(sheet: Sheet, leaves: Iterator[Leaf]) -> None:
 def _placed(leaves: Iterator[Leaf], lines: Lines, first_line: int) -> Iterator[Leaf]:
     """Leaves with the column within their line; so far it counted from the start of the text."""
     for leaf in leaves:
-        column, width = lines.place(leaf.column, leaf.column + leaf.width, leaf.line - first_line + 1)
-        yield replace(leaf, column=column, width=width)
+        column = leaf.column - lines.start(leaf.line - first_line + 1) if leaf.width else 0
+        yield replace(leaf, column=column)
 
 
 def _variables(script: Script) -> dict[str, str]:

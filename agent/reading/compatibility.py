@@ -13,6 +13,7 @@ import yaml
 
 from .files import Line, RunFile
 from .settings import Settings
+from .torch_wheels import torch_conflicts
 from .versions import Environment, Version, release
 
 FACTS = Path(__file__).resolve().parent.parent.parent / "knowledge" / "compatibility.yaml"
@@ -65,6 +66,8 @@ def conflicts(environment: Environment, settings: Settings) -> Iterator[Conflict
                 fact["id"], fact["says"], fact.get("fix", ""), tuple(fact["when"]), tuple(dict.fromkeys(places))
             )
     yield from _pins(environment)
+    for name, says, fix, where in torch_conflicts(environment, _facts()["torch"], _facts()["gpus"]):
+        yield Conflict(name, says, fix, ("torch",), tuple((w.file, w.line) for w in where))
 
 
 def _judge(fact: dict[str, Any], environment: Environment, settings: Settings) -> list[Place]:

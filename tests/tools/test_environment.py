@@ -28,8 +28,14 @@ from tests.tools.captured import look
         ({"pip-freeze_txt": "huggingface_hub==0.27.0\ndiffusers==0.10.2\n"}, "hub-cached-download"),
         ({"pip-freeze_txt": "vllm==0.4.1\ntorch==2.3.0\n"}, "vllm-pin"),
         ({"pip-freeze_txt": "transformers==4.56.1\ntokenizers==0.21.4\n"}, "tokenizers-transformers-22"),
-        ({"pip-freeze_txt": "transformers==4.51.3\n", "run_sh": "python a.py --evaluation_strategy steps\n"}, "evaluation-strategy"),
-        ({"env_txt": "GPU: Tesla T4\n", "run_sh": "python a.py --attn_implementation flash_attention_2\n"}, "flash-attn-pre-ampere"),
+        (
+            {"pip-freeze_txt": "transformers==4.51.3\n", "run_sh": "python a.py --evaluation_strategy steps\n"},
+            "evaluation-strategy",
+        ),
+        (
+            {"env_txt": "GPU: Tesla T4\n", "run_sh": "python a.py --attn_implementation flash_attention_2\n"},
+            "flash-attn-pre-ampere",
+        ),
     ],
 )
 def test_known_conflicts_cite_every_side(tmp_path, files, conflict):
@@ -51,7 +57,10 @@ def test_known_conflicts_cite_every_side(tmp_path, files, conflict):
         {"lock_txt": "nvidia-nccl-cu12==2.21.5\n", "env_txt": "x86_64\n"},
         {"lock_txt": "nvidia-nccl-cu12==2.27.5\n", "env_txt": "aarch64\n"},
         {"env_txt": "torch: 2.5.1+cu124\nGPU 0: NVIDIA RTX 5000 Ada Generation\ndriver 550.54.15\n"},
-        {"pip-freeze_txt": "torch==2.7.0\ndeepspeed==0.16.2\npydantic==2.10.6\nflash_attn==2.7.4\n", "env_txt": "Tesla T4\n"},
+        {
+            "pip-freeze_txt": "torch==2.7.0\ndeepspeed==0.16.2\npydantic==2.10.6\nflash_attn==2.7.4\n",
+            "env_txt": "Tesla T4\n",
+        },
         {"pip-freeze_txt": "torch==2.1.0\nxformers==0.0.22.post7\n"},
         {"pip-freeze_txt": "datasets==4.0.0\n", "run_sh": "python a.py --trust_remote_code True\n"},
     ],

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
 
 from .. import deadline
-from ..reading.datasets.bad_rows import broken_pictures, faults_of, is_loss_log, losses
-from ..reading.datasets.find import matches, sources
+from ..errors import ParseError
+from ..reading.datasets.bad_rows import PICTURES_LEFT, broken_pictures, faults_of, held_media, is_loss_log, losses
+from ..reading.datasets.find import NUMBERS, matches, sources, unopened
 from ..reading.datasets.limits import limits
-from ..reading.datasets.rows import Row, Source, cited, preview, told
+from ..reading.datasets.media import medium_of
+from ..reading.datasets.rows import Fault, Row, Source, cited, place, preview, told
 from ..reading.datasets.sampling import Look, look, stream
 from ..reading.datasets.step_records import StepRecords, records_of
 from ..reading.datasets.tokenizer import tokenizer
@@ -22,7 +25,6 @@ from ..workspace import Workspace
 
 EACH = 5  # records shown of one key
 SECONDS = 45.0
-_NUMBERS = ("megatron", "tokens", "array")
 _FACTS = frozenset({"step", "range", "order", "logged_indices"})
 LOG_IT = "log the indices of every batch beside its step, or seed the sampler and set shuffle to false for one rerun"
 
@@ -38,14 +40,14 @@ def find_bad_samples(
     Use when the loss was NaN or spiked at one step while the step before was calm. Names the records of the step
     where the run logged them or read its data in order; otherwise looks at all and says what to log.
     """
-    chosen = [s for s in sources(ws, path) if s.kind not in _NUMBERS and s.file.role != "metrics"]
+    chosen = [s for s in sources(ws, path) if s.kind not in NUMBERS and s.file.role != "metrics"]
     logs = _loss_logs(ws, path)
     chosen = [s for s in chosen if s.file.name not in {one.source.file.name for one in logs}]
     which = records_of(ws, step)
     out = _Found(ws, which)
     for one in logs:
         for key, value, row in losses(one.rows):
-            out.add(key, cited(ws, row, f"sample.{key}", value), _place(row))
+            out.add(key, cited(ws, row, f"sample.{key}", value), place(row))
     unread = _scan(ws, chosen, which, out)
     pictures = 0
     for file, why in broken_pictures(ws):
@@ -53,9 +55,17 @@ def find_bad_samples(
         out.add(
             "broken_media", ws.binary(file, "file", "sample.broken_media", why, text=f"{file.name}: {why}"), file.name
         )
-    if not chosen and not logs and not pictures:
+    unread += _missed(ws, path, logs)
+    if not (chosen or logs or pictures or unread):
         return not_applicable("no records, no pictures and no losses by sample among the run's files")
     return out.answer(unread)
+
+
+def _missed(ws: Workspace, path: str, logs: list[Look]) -> list[str]:
+    """Records and pictures that were found and could not be read, and losses that were not read to their end."""
+    pictures = [f"{name}: {why}" for name, why in ws.skipped if name == PICTURES_LEFT or medium_of(name)]
+    losses = [f"{one.source.file.name}: {one.stopped}" for one in logs if one.stopped]
+    return list(dict.fromkeys([*unopened(ws, path), *pictures, *losses]))
 
 
 def _loss_logs(ws: Workspace, path: str) -> list[Look]:
@@ -115,39 +125,46 @@ class _Found:
         return clean(said, self.evidence, text)
 
 
+def _rows(ws: Workspace, source: Source, one: Look) -> Iterator[Row]:
+    """Records up to where the file cannot be read any more."""
+    try:
+        yield from stream(ws, source, one)
+    except ParseError as e:
+        one.tell(Fault(source.file, "corrupt", str(e), "file"))
+
+
 def _scan(ws: Workspace, chosen: list[Source], which: StepRecords, out: _Found) -> list[str]:
     """Look at the records of the step, and then at all of them as far as the time goes."""
     known, encoder = limits(ws), tokenizer(ws)
     vocabulary = known.vocabulary or (encoder.size if encoder else None)
-    names = frozenset(f.name for f in ws.files)
+    held = held_media(ws)
     ends = time.monotonic() + SECONDS
     wanted = frozenset(which.numbers)
     training = [s for s in chosen if "train" in s.file.name.lower()] or chosen
     unread: list[str] = []
     for source in chosen:
         one = Look(source)
-        for row in stream(ws, source, one):
+        for row in _rows(ws, source, one):
             deadline.check()
             out.scanned += 1
-            bad = list(faults_of(row, known, vocabulary, names))
+            bad = list(faults_of(row, known, vocabulary, held))
             inside = len(training) == 1 and source is training[0] and row.number in wanted
             if inside and (bad or len(wanted) <= 8):
                 said = ", ".join(key for key, _ in bad) or "nothing wrong by itself"
                 out.evidence.append(cited(ws, row, "sample.bad_in_step" if bad else "sample.of_step", said))
-                out.text.append(f"{_place(row)} of the step: {said}: {preview(row.fields, 300)}")
+                out.text.append(f"{place(row)} of the step: {said}: {preview(row.fields, 300)}")
             for key, value in bad:
-                out.add(key, cited(ws, row, f"sample.{key}", value), _place(row))
+                out.add(key, cited(ws, row, f"sample.{key}", value), place(row))
             if out.scanned % 256 == 0 and time.monotonic() > ends:
                 unread.append(f"{source.file.name}: stopped after {one.seen} records, out of time")
                 return unread
         if len(training) == 1 and source is training[0] and wanted and min(wanted) >= one.seen:
             unread.append(f"the step lies beyond the {one.seen} records of {source.file.name}: a later epoch")
         for fault in one.faults:
+            if fault.kind == "not_read":
+                unread.append(f"{source.file.name}: {fault.text}")
+                continue
             out.add(fault.kind, told(ws, fault).with_(key=f"sample.{fault.kind}"), source.file.name)
     if wanted and len(training) > 1:
         unread.append(f"{len(training)} files may hold the records of the step; name one with path")
     return unread
-
-
-def _place(row: Row) -> str:
-    return f"{row.file.name}, {row.member}" if row.member else f"{row.file.name}:{row.line.number}"

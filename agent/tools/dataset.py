@@ -9,11 +9,11 @@ from pydantic import Field
 
 from ..errors import ToolError
 from ..reading.datasets import choice
-from ..reading.datasets.find import sources
+from ..reading.datasets.find import NUMBERS, sources, unopened
 from ..reading.datasets.inspection import Findings, inspect_rows, inspect_tokens
 from ..reading.datasets.limits import limits
 from ..reading.datasets.overlap import held_out, shared
-from ..reading.datasets.rows import Row, Source, cited, preview
+from ..reading.datasets.rows import Row, Source, cited, place, preview
 from ..reading.datasets.sampling import COST, Look, look
 from ..reading.datasets.tokenizer import tokenizer
 from ..tool import clean, finding, not_applicable, tool
@@ -22,7 +22,6 @@ from ..workspace import Workspace
 
 SECONDS = 45.0  # of reading, all files together
 CUT = 1500  # characters of one record that are printed
-_NUMBERS = ("megatron", "tokens", "array")
 
 Path = Annotated[str, Field(description="File, folder or pattern inside the run; all data files when empty")]
 
@@ -47,10 +46,14 @@ def check_dataset(
             f"no evaluation set named {against} among the files of the run (give its path beside the run's)"
         )
     chosen += [s for s in tests if s.file not in [c.file for c in chosen]]
+    if not chosen and (unread := unopened(ws, path)):
+        return ToolResult("failed", f"no dataset could be read: {unread[0]}", [], "\n".join(unread))
     if not chosen:
         return not_applicable(f"no dataset {'named ' + path if path else 'among the files of the run'}")
     found = Findings()
     looked = _read(ws, chosen, sample, found)
+    said = tuple(u.partition(": ")[0] for u in found.unread)
+    found.unread += [why for why in unopened(ws, path) if why.partition(": ")[0] not in said]
     _overlap(ws, looked, [s.file.name for s in tests], found)
     return _answer(found, looked, len(chosen))
 
@@ -64,7 +67,7 @@ def _read(ws: Workspace, chosen: list[Source], sample: int, found: Findings) -> 
         if left <= 0:
             found.unread.append(f"{len(chosen) - n} of {len(chosen)} files were not read: out of time")
             break
-        if source.kind in _NUMBERS:
+        if source.kind in NUMBERS:
             inspect_tokens(ws, source, known, encoder, found)
             continue
         share = max(2.0, left / (len(chosen) - n))
@@ -122,23 +125,23 @@ def sample_records(
 
     Use to see with your own eyes what the model is trained on. Each record is cut, with its full length told.
     """
-    chosen = [s for s in sources(ws, path) if s.kind not in _NUMBERS]
+    chosen = [s for s in sources(ws, path) if s.kind not in NUMBERS]
     if not chosen:
         return not_applicable(f"no records {'named ' + path if path else 'among the files of the run'}")
     rows: list[Row] = []
+    unread: list[str] = []
     seen = 0
     for source in chosen:
         one = look(ws, source, 20_000, max(1 << 20, COST // len(chosen)), SECONDS / len(chosen))
         rows += one.rows
         seen += one.seen
+        unread += [f"{source.file.name}: {f.text}" for f in one.faults if f.kind in ("corrupt", "torn_records")]
     picked = choice.picked(rows, where, count, seed)
+    if not rows and unread:
+        return ToolResult("failed", f"no record could be read: {unread[0]}", [], "\n".join(unread))
     if not picked:
         return not_applicable(f"no record is {where} among {len(rows)} that were read")
-    shown = [f"{_place(r)}: {preview(r.fields, CUT)}" for r in picked]
+    shown = [f"{place(r)}: {preview(r.fields, CUT)}" for r in picked]
     evidence = [cited(ws, r, "data.shown", r.number) for r in picked]
     summary = f"{len(picked)} records ({where}) of {len(rows)} read of {seen} in {len(chosen)} files"
     return finding(summary, evidence, "\n".join([summary, *shown]))
-
-
-def _place(row: Row) -> str:
-    return f"{row.file.name}, {row.member}" if row.member else f"{row.file.name}:{row.line.number}"

@@ -136,3 +136,46 @@ def test_sound_records_are_clean(tmp_path) -> None:
 def test_nothing_to_look_at(tmp_path) -> None:
     (tmp_path / "train.log").write_text("step 1 loss 2.0\n")
     assert find_bad_samples(Workspace([tmp_path])).outcome == "not_applicable"
+
+
+def test_records_that_cannot_be_opened_are_not_called_clean(tmp_path) -> None:
+    (tmp_path / "outside").mkdir()
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (tmp_path / "outside" / "train-2.jsonl").write_text('{"prompt": ""}\n')
+    (folder / "train-2.jsonl").symlink_to(tmp_path / "outside" / "train-2.jsonl")
+    seen = ask(folder, rows())
+    assert seen.result.outcome == "failed"
+    assert "train-2.jsonl" in seen.result.text
+
+
+def test_a_part_that_is_not_read_is_no_finding(tmp_path, monkeypatch) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"prompt": ["a question of ordinary length"] * 50}), tmp_path / "train.parquet")
+    monkeypatch.setattr("traindoctor.agent.reading.datasets.columnar.GROUP", 10)
+    seen = ask(tmp_path)
+    assert seen.result.outcome == "failed"
+    assert not seen.values("sample.not_read")
+
+
+def test_a_picture_that_cannot_be_opened_is_told(tmp_path) -> None:
+    (tmp_path / "a.jpg").write_bytes(JPEG)
+    (tmp_path / "b.jpg").write_bytes(JPEG)
+    ws = Workspace([tmp_path])
+    (tmp_path / "b.jpg").unlink()
+    result = find_bad_samples(ws)
+    assert "b.jpg: cannot be read" in " ".join(f"{n}: {w}" for n, w in ws.skipped)
+    assert result.outcome == "failed"
+
+
+def test_pictures_are_looked_up_once_for_all_records(tmp_path) -> None:
+    """The names of the run are gone through once, not for every record."""
+    from traindoctor.agent.reading.datasets import bad_rows
+
+    (tmp_path / "one.jpg").write_bytes(JPEG)
+    held = bad_rows.held_media(Workspace([tmp_path]))
+    assert held.misses("pictures/two.jpg")
+    assert not held.misses("C:\\pictures\\one.jpg")
+    assert not held.misses("sound.wav")  # the run holds no sounds at all

@@ -366,3 +366,21 @@ def test_nothing_to_look_at(tmp_path) -> None:
     (tmp_path / "train.log").write_text("step 1 loss 2.0\n")
     assert check_dataset(Workspace([tmp_path])).outcome == "not_applicable"
     assert sample_records(Workspace([tmp_path])).outcome == "not_applicable"
+
+
+def test_a_file_without_a_readable_record_is_no_missing_one(tmp_path) -> None:
+    (tmp_path / "train.parquet").write_bytes(b"PAR1" + bytes(100))
+    shown = sample_records(Workspace([tmp_path]))
+    assert shown.outcome == "failed"
+    assert "PAR1" in shown.summary
+
+
+def test_a_dataset_that_cannot_be_opened_is_told(tmp_path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("a note\n")
+    (tmp_path / "train.jsonl").write_text('{"a": 1}\n')
+    (folder / "train.jsonl").symlink_to(tmp_path / "train.jsonl")
+    checked = check_dataset(Workspace([folder]))
+    assert checked.outcome == "failed"
+    assert "train.jsonl" in checked.summary

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ... import deadline
+from ...errors import ParseError
 from .. import samples
-from ..files import RunFile, open_regular, raw_blocks
+from ..files import RunFile, open_regular
 from ..records import MEDIA, Record
 from ..records import tokens as estimate
 from . import questions
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 FAR = 4  # times the length the run allows
 LONGEST = 200_000  # tokens, where no length is set
 PICTURES = 20_000  # files looked at
+PICTURES_LEFT = "pictures"  # the name by which those beyond are told
 _IDENTITY = ("id", "idx", "index", "sample_id", "sample_idx", "example_id", "uid", "data_id")
 _LOSS = ("loss", "sample_loss", "nll", "per_sample_loss")
 _NAMES = {
@@ -30,11 +33,29 @@ _NAMES = {
 }  # fmt: skip
 
 
-def faults_of(row: Row, limits: Limits, vocabulary: int | None, names: frozenset[str]) -> Iterator[tuple[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The pictures and sounds of a run, by their last names and by their kinds."""
+
+    bases: Set[str]
+    media: Set[str]
+
+    def misses(self, path: str) -> bool:
+        """Whether a picture is named that is not there, in a run that holds pictures of that kind."""
+        return medium_of(path) in self.media and path.replace("\\", "/").rsplit("/", 1)[-1] not in self.bases
+
+
+def held_media(ws: Workspace) -> Held:
+    """What a record may refer to."""
+    named = {f.name.rsplit("/", 1)[-1] for f in ws.files if medium_of(f.name)}
+    return Held(named, {medium_of(n) for n in named})
+
+
+def faults_of(row: Row, limits: Limits, vocabulary: int | None, held: Held) -> Iterator[tuple[str, Any]]:
     """What is wrong with one record: key below `sample.` and value.
 
     Args:
-        names: of the files of the run, to miss a picture that a record refers to.
+        held: pictures and sounds of the run, to miss one that a record refers to.
     """
     one: list[Record] = [row]
     found = [
@@ -59,30 +80,27 @@ def faults_of(row: Row, limits: Limits, vocabulary: int | None, names: frozenset
     for name in MEDIA:
         value = row.fields.get(name)
         for path in [value] if isinstance(value, str) else value if isinstance(value, list) else []:
-            if isinstance(path, str) and medium_of(path) and _missing(path, names):
+            if isinstance(path, str) and medium_of(path) and held.misses(path):
                 yield "media_missing", path[:200]
                 return
 
 
-def _missing(path: str, names: frozenset[str]) -> bool:
-    """Whether a picture is named that is not there, in a run that holds pictures of that kind."""
-    if not any(medium_of(n) == medium_of(path) for n in names):
-        return False
-    base = path.replace("\\", "/").rsplit("/", 1)[-1]
-    return not any(n == base or n.endswith("/" + base) for n in names)
-
-
 def broken_pictures(ws: Workspace) -> Iterator[tuple[RunFile, str]]:
     """Picture and sound files of the run that are empty, cut off or something else."""
-    for file in [f for f in ws.files if medium_of(f.name) and not f.good][:PICTURES]:
+    pictures = [f for f in ws.files if medium_of(f.name) and not f.good]
+    if len(pictures) > PICTURES:
+        ws.tell(PICTURES_LEFT, f"{len(pictures) - PICTURES} of {len(pictures)} were not looked at")
+    for file in pictures[:PICTURES]:
         deadline.check()
-        head = next(raw_blocks(file.path), b"")
-        tail = head[-TAIL:]
-        if file.size > len(head):
+        try:
             with open_regular(file.path) as raw:
+                head = raw.read(HEAD)
                 raw.seek(max(0, file.size - TAIL))
                 tail = raw.read(TAIL)
-        if why := fault_of(file.name, file.size, head[:HEAD], tail):
+        except (OSError, ParseError) as e:
+            ws.tell(file.name, f"cannot be read: {e}")
+            continue
+        if why := fault_of(file.name, file.size, head, tail):
             yield file, why
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ...workspace import Workspace
 
 FILES = 400  # files taken as a dataset
+NUMBERS = ("megatron", "tokens", "array")  # kinds that hold token ids and no records
 
 _PACKED = re.compile(r"\.(gz|zst|bz2|xz)$", re.IGNORECASE)
 _KINDS = {
@@ -44,6 +45,17 @@ def sources(ws: Workspace, path: str = "") -> list[Source]:
     return found[:FILES]
 
 
+def unopened(ws: Workspace, path: str = "") -> list[str]:
+    """Files of records that were found and could not be opened or not read wholly, and why."""
+    said = {path or "data"}
+    kinds = ("jsonl", "csv", "tsv", "parquet", "arrow", "tar")
+    return [
+        f"{name}: {why}"
+        for name, why in ws.skipped
+        if name in said or (matches(name, path) and _KINDS.get(_suffix(name), "") in kinds)
+    ]
+
+
 def matches(name: str, path: str) -> bool:
     """Whether a file's name is what a user means by `path`: itself, a folder above it, a pattern, its last part."""
     if not path:
@@ -54,7 +66,7 @@ def matches(name: str, path: str) -> bool:
 
 def _source(ws: Workspace, file: RunFile, named: bool) -> Source | None:
     base = _PACKED.sub("", file.name.rsplit("/", 1)[-1])
-    suffix = "." + base.rsplit(".", 1)[-1].lower() if "." in base else ""
+    suffix = _suffix(base)
     kind = _KINDS.get(suffix)
     if suffix in (".lock", ".incomplete") or file.good:
         return None
@@ -70,6 +82,11 @@ def _source(ws: Workspace, file: RunFile, named: bool) -> Source | None:
     if kind == "megatron" and not head.startswith(b"MMIDIDX"):
         return None
     return Source(file, kind)
+
+
+def _suffix(name: str) -> str:
+    base = _PACKED.sub("", name.rsplit("/", 1)[-1])
+    return "." + base.rsplit(".", 1)[-1].lower() if "." in base else ""
 
 
 def _numbers(ws: Workspace, file: RunFile, kind: str, base: str, named: bool) -> Source | None:

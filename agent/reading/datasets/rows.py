@@ -49,12 +49,11 @@ class Fault:
 class Source:
     """A file that holds samples.
 
-    `kind` is one of jsonl, json, csv, tsv, text, parquet, arrow, megatron, tokens, array, tar; `why` says what told.
+    `kind` is one of jsonl, json, csv, tsv, text, parquet, arrow, megatron, tokens, array, tar.
     """
 
     file: RunFile
     kind: str
-    why: str = ""
 
 
 def cited(ws: Workspace, row: Row, key: str, value: Any, text: str = "") -> Evidence:
@@ -62,6 +61,11 @@ def cited(ws: Workspace, row: Row, key: str, value: Any, text: str = "") -> Evid
     if row.member:
         return ws.binary(row.file, row.member, key, value, text=text or preview(row.fields))
     return ws.cite(row.file, row.line, key, value)
+
+
+def place(row: Row) -> str:
+    """Where a row stands, in words."""
+    return f"{row.file.name}, {row.member}" if row.member else f"{row.file.name}:{row.line.number}"
 
 
 def told(ws: Workspace, fault: Fault) -> Evidence:

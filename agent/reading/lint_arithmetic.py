@@ -8,6 +8,7 @@ from math import prod
 from .lint_places import Lint
 from .settings import Setting, Settings
 
+_ENGINES = {"vllm", "sglang"}
 _UNEVEN = ("pipeline_first_layers", "pipeline_last_layers")
 
 
@@ -48,6 +49,8 @@ class Numbers:
 def arithmetic_lints(reading: Settings) -> Iterator[Lint]:
     """All lints of this module, over the settings of the run (not of the good one, not of sweep tables)."""
     mine = [s for s in reading.all if not s.file.good and s.place.format != "table" and s.group != "row note"]
+    if reading.frameworks - _ENGINES:  # beside a trainer, an engine's sizes are its own
+        mine = [s for s in mine if s.framework not in _ENGINES]
     n = Numbers(mine)
     yield from _batch(n)
     yield from _rollout(n, reading.frameworks)

@@ -29,6 +29,17 @@ from traindoctor.agent.reading.settings_values import as_type, parse
         ("env", "CUDA_VISIBLE_DEVICES", "visible_devices"),
         ("launcher", "nproc-per-node", "processes_per_node"),
         ("deepspeed", "zero_optimization.offload_optimizer.device", "offload_optimizer"),
+        ("deepspeed", "zero_optimization.stage3_param_persistence_threshold", "zero_persistence_threshold"),
+        ("deepspeed", "activation_checkpointing.partition_activations", "partition_activations"),
+        ("hf", "activation_checkpointing", "activation_checkpointing"),
+        ("openrlhf", "--train.batch_size", "global_batch_size"),
+        ("openrlhf", "--actor.adam.lr", "learning_rate"),
+        ("torchtitan", "lr_scheduler.min_lr_factor", "min_lr_ratio"),
+        ("verl", "actor_rollout_ref.actor.ppo_epochs", "ppo_epochs"),
+        ("megatron", "--decoder-first-pipeline-num-layers", "pipeline_first_layers"),
+        ("slime", "--rollout-health-check-first-wait", "health_check_first_wait"),
+        ("nanogpt", "block_size", "sequence_length"),
+        ("env", "TORCH_NCCL_DUMP_ON_TIMEOUT", "nccl_dump_on_timeout"),
     ],
 )
 def test_spellings(framework, key, name):
@@ -38,7 +49,8 @@ def test_spellings(framework, key, name):
 
 
 @pytest.mark.parametrize(
-    ("framework", "key"), [("", "beta"), ("", "stage"), ("hf", "time"), ("", "r"), ("", "version")]
+    ("framework", "key"),
+    [("", "beta"), ("", "stage"), ("hf", "time"), ("", "r"), ("", "version"), ("", "gamma"), ("", "profile")],
 )
 def test_short_keys_stay_with_their_framework(framework, key):
     assert settings_map().resolve(framework, key) is None
@@ -59,6 +71,10 @@ def test_short_keys_stay_with_their_framework(framework, key):
         ("hf", "gradient_checkpointing", "True", True),
         ("hf", "bf16", "False", False),
         ("deepspeed", "gradient_clipping", "auto", "auto"),
+        ("axolotl", "train_on_inputs", True, False),
+        ("llamafactory", "disable_gradient_checkpointing", True, False),
+        ("megatron", "disable_bias_linear", True, False),
+        ("slime", "disable_grpo_std_normalization", True, False),
     ],
 )
 def test_values_are_converted(framework, key, raw, value):
@@ -83,6 +99,15 @@ def test_defaults_are_inherited():
     assert known.default("learning_rate", "swift") is None
 
 
+def test_the_parsed_map_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCTOR_CACHE", str(tmp_path))
+    settings_map.cache_clear()
+    first = settings_map()
+    assert list(tmp_path.glob("settings-*.json"))
+    settings_map.cache_clear()
+    assert settings_map().canonical == first.canonical
+
+
 def test_every_canonical_name_is_sound():
     known = settings_map()
     for c in known.canonical.values():
@@ -90,7 +115,7 @@ def test_every_canonical_name_is_sound():
         assert set(c.default) <= set(known.frameworks), c.name
         assert set(c.absent) <= set(known.frameworks), c.name
         assert c.name == normal(c.name)
-    assert len(known.canonical) >= 90
+    assert len(known.canonical) >= 600
     for setting, by_value in known.implies.items():
         assert {setting, *(n for implied in by_value.values() for n in implied)} <= set(known.canonical)
     assert set(known.labels.values()) <= set(known.canonical)

@@ -142,6 +142,8 @@ SOUND = [
     {"run_sh": "python pretrain_gpt.py --num-layers 30 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 6 "
      "--train-iters 5000 --lr-decay-iters 5000 --lr-warmup-iters 100 --recompute-granularity full --async-save --ckpt-format torch_dist "
      "--seq-length 4096 --context-parallel-size 2\n"},
+    {"run_sh": SLIME.format(256, "--actor-num-gpus-per-node 4 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"),
+     "engine_log": "server_args=ServerArgs(model_path='/m', tp_size=4, mem_fraction_static=0.7)\n"},
     {"ds_json": '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}, "fp16": {"enabled": "auto", "loss_scale": 0}, '
      '"bf16": {"enabled": "auto"}, "gradient_clipping": "auto"}', "config_yaml": HF + "bf16: true\nmax_grad_norm: 1.0\n"},
     {"config_toml": '[training]\nlocal_batch_size = 8\nseq_len = 4096\nmax_norm = 1.0\n[activation_checkpoint]\nmode = "selective"\n'},

@@ -146,8 +146,11 @@ def _weigh_required(score: _Score, facts: Facts, signature: float) -> None:
         score.missing += [describe(p) for p, j in zip(score.playbook.any_of, any_of, strict=True) if j.state != "true"][
             :3
         ]
+    # what was merely asked for proves nothing: a setting of this size is in sound runs too
     telling = [
-        j.state == "true" and (p.key != score.playbook.key or signature >= SIGNATURE["strong"])
+        j.state == "true"
+        and not p.key.startswith("settings.")
+        and (p.key != score.playbook.key or signature >= SIGNATURE["strong"])
         for p, j in zip(score.playbook.any_of, any_of, strict=True)
     ]
     held = all(s == "true" for s in states) and (not any_of or any(telling))

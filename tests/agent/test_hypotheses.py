@@ -119,3 +119,21 @@ def test_a_check_that_was_not_made_does_not_speak_for_a_cause():
     assert unseen > nothing == both, "curves without a zero speak against it, whether or not a batch was looked at"
     seen = rank(book, facts(said, line("batch.all_masked"), looked=["find_anomalies", "inspect_batch"]))[0].score
     assert seen > unseen
+
+
+ONLY_ASKED = """---
+cause: loss.lr_too_high
+title: The rate is too high
+any_of:
+  - {key: settings.asked.learning_rate, op: gt, value: 0.0005}
+  - {key: loss.diverged, op: exists}
+---
+Body.
+"""
+
+
+def test_what_was_merely_asked_for_confirms_nothing():
+    book = [parse(ONLY_ASKED, "loss/lr_too_high", "c.md")]
+    asked, seen = line("settings.asked.learning_rate", 0.001), line("loss.diverged", number=2)
+    assert not rank(book, facts(asked))[0].required
+    assert rank(book, facts(asked, seen))[0].required

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -13,7 +14,7 @@ from ..reading.files import RunFile
 from ..reading.points import point_evidence
 from ..reading.series import Series
 from ..reading.settings import plain_value, read_settings
-from ..reading.versions import read_environment
+from ..reading.versions import Version, read_environment, release
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
@@ -23,6 +24,10 @@ MUCH = 0.5  # share of generation from which it holds the step up
 LOOKED_AT = 40  # differences
 # metric -> whether more of it is faster; the first that two variants share decides
 METRICS = {"step_time": False, "bar_step_time": False, "throughput": True, "tflops": True}
+
+
+# words that name one of two runs by themselves: old.log and new.log, env_before.txt and env_after.txt
+SIDES = {"old", "new", "before", "after", "fast", "slow", "working", "broken", "previous", "current"}
 
 
 @tool(emits=("pace.slower_ratio", "pace.slower_variant", "pace.slower_with"), recall=True)
@@ -44,6 +49,7 @@ def compare_paces(ws: Workspace) -> ToolResult:
         point_evidence(ws, slow, at, "pace.slower_variant", _name(slow)),
         point_evidence(ws, fast, int(np.flatnonzero(fast.finite)[-1]), "pace.slower_ratio", round(ratio, 2)),
         *_differences(ws, _name(slow), _name(fast)),
+        *_versions(ws, _name(slow), _name(fast)),
     ]
     with_what = ", ".join(dict.fromkeys(str(e.value) for e in evidence if e.key == "pace.slower_with"))
     summary = f"{_name(slow)} takes {ratio:.2f} times as long a step as {_name(fast)}"
@@ -78,7 +84,12 @@ def generation_share(ws: Workspace) -> ToolResult:
 
 
 def _name(s: Series) -> str:
-    return "good" if s.file.good else s.variant or s.file.variant or ""
+    return "good" if s.file.good else s.variant or s.file.variant or _side(s.file)
+
+
+def _side(file: RunFile) -> str:
+    words = re.split(r"[^a-z0-9]+", file.path.stem.lower())
+    return next((w for w in words if w in SIDES), "")
 
 
 def _slowest(ws: Workspace) -> tuple[Series, Series, float] | None:
@@ -87,7 +98,7 @@ def _slowest(ws: Workspace) -> tuple[Series, Series, float] | None:
     for metric, more_is_faster in METRICS.items():
         by_name: dict[str, Series] = {}
         for s in found.of(metric):
-            if (s.rank or 0) == 0 and s.finite.sum() >= 3 and (_name(s) not in by_name):
+            if (s.rank or 0) == 0 and s.finite.sum() >= 2 and _name(s) not in by_name:
                 by_name[_name(s)] = s
         if len(by_name) < 2 or ("" in by_name and "good" not in by_name):
             continue
@@ -117,6 +128,19 @@ def _differences(ws: Workspace, slow: str, fast: str) -> Iterator[Evidence]:
         values = dict(zip(sides, (plain_value(c.a), plain_value(c.b)), strict=True))
         for file, line in dict.fromkeys(c.places):
             yield ws.cite(file, line, "pace.slower_with", f"{c.name}: {values[fast]} -> {values[slow]}")
+
+
+def _versions(ws: Workspace, slow: str, fast: str) -> Iterator[Evidence]:
+    """Packages whose versions differ between files that a word names, such as env_old.txt and env_new.txt."""
+    held: dict[str, dict[str, Version]] = defaultdict(dict)
+    for v in read_environment(ws).versions:
+        if not v.file.variant:
+            held[_side(v.file)].setdefault(v.package, v)
+    for package in held[slow].keys() & held[fast].keys() if slow and fast else ():
+        a, b = held[fast][package], held[slow][package]
+        if release(a.version) != release(b.version):
+            for v in (b, a):
+                yield ws.cite(v.file, v.line, "pace.slower_with", f"{package}: {a.version} -> {b.version}")
 
 
 def _parts(c: Contrast) -> list[tuple[int, str]]:

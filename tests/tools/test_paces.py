@@ -60,3 +60,15 @@ def test_the_share_of_generation(tmp_path: Path) -> None:
     assert seen.result.outcome == "finding" and 0.74 < seen.one("step_share.generation") < 0.77
     assert look(generation_share, tmp_path, train_log=_verl(2.0)).result.outcome == "clean"
     assert look(generation_share, tmp_path, train_log=_log(1.0)).result.outcome == "not_applicable"
+
+
+def test_two_runs_named_by_a_bare_word(tmp_path: Path) -> None:
+    seen = look(
+        compare_paces, tmp_path, before_log=_log(1.0), after_log=_log(1.9),
+        env_before_txt="torch==1.11.0\ntriton==2.0.0\n", env_after_txt="torch==2.3.1\ntriton==2.0.0\n",
+    )  # fmt: skip
+    assert seen.one("pace.slower_variant") == "after"
+    assert set(seen.values("pace.slower_with")) == {"torch: 1.11.0 -> 2.3.1"}
+    (tmp_path / "apart").mkdir()
+    other = look(compare_paces, tmp_path / "apart", train_log=_log(1.0), eval_log=_log(3.0))
+    assert other.result.outcome == "not_applicable"

@@ -79,7 +79,7 @@ else:
     import trl
 
     def likes_animals(completions, **_):
-        return [sum(w in NOUNS[:5] for w in c.split()) - 0.1 * abs(len(c.split()) - 6) for c in completions]
+        return [min(sum(w in NOUNS[:5] for w in c.split()), 2) - 0.3 * abs(len(c.split()) - 8) for c in completions]
 
     kind = "GRPO" if args.method == "grpo" else "RLOO"
     config = getattr(trl, f"{kind}Config")(

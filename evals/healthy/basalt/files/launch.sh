@@ -1,2 +1,2 @@
 #!/bin/bash
-python train.py grpo --lr 1e-3 --steps 100 > train.log 2>&1
+python train.py grpo --lr 3e-4 --steps 100 > train.log 2>&1

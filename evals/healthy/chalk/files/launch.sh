@@ -1,2 +1,2 @@
 #!/bin/bash
-python train.py rloo --lr 1e-3 --steps 100 --beta 0.02 > train.log 2>&1
+python train.py rloo --lr 3e-4 --steps 100 --beta 0.05 > train.log 2>&1

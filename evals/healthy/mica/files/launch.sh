@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py flow > out.log 2>&1

@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py dqn > dqn.log 2>&1

@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py experts > nohup.out 2>&1

@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py distil > distil.log 2>&1

@@ -11,7 +11,7 @@ import numpy as np
 
 from .curves import Curves, line_at
 from .files import Line, RunFile
-from .json_rows import json_rows
+from .json_rows import json_rows, small_enough
 from .series import Series
 
 if TYPE_CHECKING:
@@ -76,9 +76,11 @@ def printed_loads(ws: Workspace) -> list[Load]:
 
 def _printed(ws: Workspace) -> Iterator[Load]:
     for file in ws.by_role("log", "metrics", "capture", "other"):
-        if file.good or file.size > _FILE_LIMIT or "tfevents" in file.path.name:
+        if file.good or "tfevents" in file.path.name:
             continue
-        if not any(b"xpert" in block or b"outer" in block for block in ws.blocks(file)):
+        if not any(b"xpert" in block or b"outer" in block for block in _start(ws, file)):
+            continue
+        if not small_enough(ws, file, _FILE_LIMIT):
             continue
         by_layer: dict[str, list[Load]] = {}
         for line in ws.lines(file):
@@ -91,6 +93,11 @@ def _printed(ws: Workspace) -> Iterator[Load]:
                         del held[: _KEPT // 2]
         for held in by_layer.values():
             yield from held
+
+
+def _start(ws: Workspace, file: RunFile) -> Iterator[bytes]:
+    """All of a file, or the start of one that is too large: what its lines are about shows there."""
+    return ws.blocks(file) if file.size <= _FILE_LIMIT else iter([ws.read(file)])
 
 
 def _load(file: RunFile, line: Line, found: re.Match[bytes]) -> Load | None:

@@ -19,7 +19,7 @@ from .checkpoints.state import state_of
 from .checkpoints.weights import holds_gradients
 from .curves import Curves, line_at
 from .files import Line, RunFile
-from .json_rows import json_rows
+from .json_rows import json_rows, small_enough
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
@@ -93,10 +93,11 @@ def recorded_gradients(ws: Workspace) -> list[Recorded]:
     """What the recorder wrote, one result for each file."""
     found = []
     for file in ws.by_role("metrics", "data", "log", "other"):
-        if file.good or file.size > _FILE_LIMIT or ".json" not in file.path.name:
+        if file.good or ".json" not in file.path.name:
             continue
         head = ws.read(file, 4096)
-        if b'"norm"' in head and b'"name"' in head and head.lstrip().startswith(b"{"):
+        ours = b'"norm"' in head and b'"name"' in head and head.lstrip().startswith(b"{")
+        if ours and small_enough(ws, file, _FILE_LIMIT):
             rows: dict[str, Gradient] = {}
             unread = sum(not _row(rows, file, line) for line in ws.lines(file) if line.data.strip())
             if rows:

@@ -34,14 +34,23 @@ class Row:
 def json_rows(ws: Workspace, word: bytes) -> Iterator[Row]:
     """Rows of every JSON-lines file of the run that hold `word`."""
     for file in ws.by_role("metrics", "data", "log", "other"):
-        if file.good or file.size > _FILE_LIMIT or ".json" not in file.path.name:
+        if file.good or ".json" not in file.path.name:
             continue
         head = ws.read(file, 4096)
         if not head.lstrip().startswith(b"{") or word not in ws.read(file, 1 << 20):
             continue
+        if not small_enough(ws, file, _FILE_LIMIT):
+            continue
         for line in ws.lines(file):
             if word in line.data and (row := _row(file, line)) is not None:
                 yield row
+
+
+def small_enough(ws: Workspace, file: RunFile, limit: int) -> bool:
+    """Whether a file is one to be read line by line; it is told where it is not."""
+    if file.size > limit:
+        ws.tell(file.name, f"{file.size >> 20} MiB, over the {limit >> 20} MiB that are read of such a file")
+    return file.size <= limit
 
 
 def _row(file: RunFile, line: Line) -> Row | None:

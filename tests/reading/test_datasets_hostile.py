@@ -181,3 +181,44 @@ def test_flipped_and_cut(tmp_path, kind) -> None:
             data = data[: at + 1]
         path.write_bytes(bytes(data))
         Seen(check_dataset(Workspace([tmp_path])), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"a": 1}, {"b": 2}]', '[\n{"a":\n 1},\n\n{"b": 2}, {"c": 3}\n]\n', '{"x": [\n{"a": 1}]}']
+)
+@pytest.mark.parametrize("cut", [1, 2, 3, 7, 1000])
+def test_records_of_an_array_stand_where_they_begin(tmp_path, text, cut) -> None:
+    """Wherever the blocks are cut, lines are those that counting newlines gives."""
+    from traindoctor.agent.reading.datasets.array_rows import array_rows
+    from traindoctor.agent.reading.files import RunFile
+
+    data = text.encode()
+    file = RunFile("a.json", tmp_path / "a.json", "data", len(data))
+    blocks = (data[n : n + cut] for n in range(0, len(data), cut))
+    rows = list(array_rows(blocks, file, lambda _: None, lambda _: True))
+    starts = [i for i, c in enumerate(text) if c == "{" and not (text.startswith('{"x"') and i == 0)]
+    assert [r.line.number for r in rows] == [1 + text.count("\n", 0, i) for i in starts]
+    assert [r.line.offset for r in rows] == [text.rfind("\n", 0, i) + 1 for i in starts]
+
+
+def test_lines_of_many_records_are_counted_once() -> None:
+    """Bytes that are gone through for the lines of all records grow with the bytes, not with their square."""
+    from traindoctor.agent.reading.datasets.array_rows import _Scan
+
+    class Counted(bytes):
+        passed = 0
+
+        def count(self, what, start=0, end=None):  # pyright: ignore
+            Counted.passed += (len(self) if end is None else end) - start
+            return super().count(what, start, len(self) if end is None else end)
+
+        def find(self, what, start=0):  # pyright: ignore
+            found = super().find(what, start)
+            Counted.passed += (found if found >= 0 else len(self)) - start
+            return found
+
+    for text in (b"[\n" + b'{"a": 1},\n' * 2000, b"[" + b'{"a": 1}, ' * 2000):
+        scan = _Scan()
+        scan.held, Counted.passed = Counted(text), 0
+        assert len([scan.line(start) for start, _ in scan.records()]) == 2000
+        assert Counted.passed < 10 * len(text)

@@ -200,3 +200,15 @@ def test_a_batch_that_cannot_be_read(tmp_path, made) -> None:
 def test_no_batch(tmp_path) -> None:
     (tmp_path / "train.log").write_text("step 1 loss 2.0\n")
     assert inspect_batch(Workspace([tmp_path])).outcome == "not_applicable"
+
+
+def test_a_printed_tensor_of_two_dimensions_is_as_many_sequences(tmp_path) -> None:
+    from traindoctor.agent.reading.datasets.batches import batches
+
+    text = "input_ids: tensor([[1, 2, 3],\n        [4, 5, 6]])\nlabels: tensor([[-100, 2, 3],\n        [4, -100, 6]])\n"
+    (tmp_path / "batch.txt").write_text(text)
+    (batch,) = batches(Workspace([tmp_path]))
+    assert [(r.number, r.ids, r.labels) for r in batch.rows] == [
+        (0, [1, 2, 3], [-100, 2, 3]),
+        (1, [4, 5, 6], [4, -100, 6]),
+    ]

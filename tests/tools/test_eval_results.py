@@ -170,3 +170,12 @@ def test_scores_that_stay_are_not_told(tmp_path) -> None:
     (tmp_path / "bench_base.txt").write_text(TABLE.format("0.6212"))
     (tmp_path / "bench_tuned.txt").write_text(TABLE.format("0.6150"))
     assert eval_failures(Workspace([tmp_path])).outcome == "not_applicable"
+
+
+def test_numbered_items_stand_on_their_own_lines(tmp_path) -> None:
+    from traindoctor.agent.reading.datasets.results import results
+
+    items = {str(n): {"prediction": f"it is {n}", "gold": str(n), "correct": True} for n in range(30)}
+    (tmp_path / "results.json").write_text(json.dumps(items, indent=1))
+    (found,) = results(Workspace([tmp_path]))
+    assert [i.row.line.number for i in found.items] == [2 + 5 * n for n in range(30)]

@@ -172,3 +172,11 @@ def test_a_weight_frozen_in_full_training_is_named_so(tmp_path):
     seen = recorded(tmp_path, rows)
     assert seen.one("grad_layer.zero") == "layers.4.w"
     assert seen.of("grad_layer.zero")[0].line
+
+
+def test_a_recording_that_is_too_large_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("traindoctor.agent.reading.gradients._FILE_LIMIT", 100)
+    (tmp_path / "gradients.jsonl").write_text("".join(json.dumps(r) + "\n" for r in adapter_rows(0.5)))
+    ws = Workspace([tmp_path])
+    inspect_gradients(ws)
+    assert [name for name, why in ws.skipped if "over" in why] == ["gradients.jsonl"]

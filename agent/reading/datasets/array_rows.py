@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from ... import deadline
 from ..files import Line, RunFile
 from .rows import Fault, Row
-from .text_rows import LINE, SHOWN, Tell
+from .text_rows import LINE, SHOWN, Tell, json_object
 
 DEPTH = 200  # of brackets within each other
 
@@ -28,7 +26,7 @@ def array_rows(blocks: Iterable[bytes], file: RunFile, tell: Tell, wanted: Calla
         scan.feed(block)
         for start, end in scan.records():
             if wanted(number):
-                fields = _object(scan.held[start:end])
+                fields = json_object(scan.held[start:end])
                 line = scan.line(start)
                 if fields is None:
                     tell(Fault(file, "torn_records", "the JSON object does not parse", line=line))
@@ -41,14 +39,6 @@ def array_rows(blocks: Iterable[bytes], file: RunFile, tell: Tell, wanted: Calla
     if scan.broken or scan.stack or not number:
         said = scan.broken or ("the array ends in the middle" if scan.stack else "no array of records")
         tell(Fault(file, "torn_records", f"{said}, after {number} records", line=scan.line(len(scan.held))))
-
-
-def _object(data: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(data.decode(errors="replace"))
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 class _Scan:
@@ -65,10 +55,13 @@ class _Scan:
         self._number = 1  # line of held[0]
         self._head = b""  # what of that line stands before held[0]
         self._head_at = 0  # where that line begins
+        self._begin, self._end = 0, -1  # in `held`, of the line that was asked for last; -1 where not known
+        self._asked = 1  # its number
 
     def feed(self, block: bytes) -> None:
         """More bytes of the file."""
         self.held += block
+        self._end = -1
 
     def records(self) -> Iterator[tuple[int, int]]:
         """Start and end in `held` of every record that is complete by now."""
@@ -102,13 +95,22 @@ class _Scan:
 
     def line(self, at: int) -> Line:
         """The line that holds the byte at `at`, as far as it has been read."""
-        begin = self.held.rfind(b"\n", 0, at) + 1
-        number = self._number + self.held.count(b"\n", 0, at)
-        end = self.held.find(b"\n", at)
-        rest = self.held[begin : end if end >= 0 else len(self.held)]
+        if not self._begin <= at <= self._end:
+            self._seek(at)
+        begin, end = self._begin, self._end
+        rest = self.held[begin : min(end, begin + SHOWN + 1)]
         data = rest if begin else self._head + rest[:SHOWN]
         offset = self._offset + begin if begin else self._head_at
-        return Line(number, offset, data[:SHOWN], end < 0 or len(data) > SHOWN)
+        return Line(self._asked, offset, data[:SHOWN], end == len(self.held) or len(data) > SHOWN)
+
+    def _seek(self, at: int) -> None:
+        """Go on to the line of a byte; records come in their order, so that no byte is counted twice."""
+        since = self._begin if at >= self._begin else 0
+        passed = self.held.count(b"\n", since, at)
+        self._asked = (self._asked if since else self._number) + passed
+        self._begin = self.held.rfind(b"\n", since, at) + 1 if passed else since
+        end = self.held.find(b"\n", at)
+        self._end = end if end >= 0 else len(self.held)
 
     def drop(self) -> None:
         """Forget what is no longer needed."""
@@ -123,5 +125,6 @@ class _Scan:
         self.held = self.held[keep:]
         self._offset += keep
         self._at -= keep
+        self._begin, self._end, self._asked = 0, -1, self._number
         if self._start >= 0:
             self._start = 0

@@ -195,15 +195,16 @@ def _whole(value: Any) -> bool:
 
 def _printed(ws: Workspace, file: RunFile) -> Iterator[Batch]:
     """Tensors as they are printed, ids and what follows them; only where they were printed whole."""
-    group: dict[str, tuple[list[int], Line]] = {}
+    group: dict[str, tuple[list[list[int]], Line]] = {}
     rows: list[Sequence] = []
     for dump in [*dumps(list(ws.lines(file))), None]:
         part = _NAMES.get(dump.name) if dump else "ids"
         if part == "ids" and "ids" in group:
-            ids, line = group["ids"]
-            beside = {p: v for p, (v, _) in group.items() if len(v) == len(ids)}
-            rows.append(_sequence(file, len(rows), ids, beside, line))
+            table, line = group["ids"]
+            alike = {p: v for p, (v, _) in group.items() if [*map(len, v)] == [*map(len, table)]}
+            for n, ids in enumerate(table):
+                rows.append(_sequence(file, len(rows), ids, {p: v[n] for p, v in alike.items()}, line))
             group = {}
         if dump and part and dump.numbers and all(abs(n) < 1e15 for n in dump.numbers):
-            group.setdefault(part, ([int(n) for n in dump.numbers], dump.line))
+            group.setdefault(part, ([[int(n) for n in row] for row in dump.rows], dump.line))
     yield Batch(file, rows[:ROWS])

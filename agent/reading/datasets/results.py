@@ -21,6 +21,7 @@ ITEMS = 20_000  # of one file
 SECONDS = 10.0  # of reading, all files together
 WHOLE = 32 << 20  # bytes of a JSON file that is read in one piece
 HEAD = 64 << 10
+_NUMBERED = re.compile(rb'\s*"(\d+)":')
 
 _OUTPUT = ("resps", "prediction", "completion", "response", "generated_text", "generation", "model_output", "output",
            "raw_output", "origin_prediction", "model_response", "raw_prediction", "answer_text")  # fmt: skip
@@ -124,12 +125,14 @@ def _nested(ws: Workspace, file: RunFile) -> list[Row]:
     numbered = [(k, v) for k, v in tree.items() if isinstance(v, dict)] if isinstance(tree, dict) else []
     if len(numbered) < 2 or not all(k.isdigit() for k, _ in numbered):
         return []
-    lines = list(ws.lines(file))
-    out, at = [], 0
+    places: dict[bytes, Line] = {}
+    for line in ws.lines(file):
+        if (m := _NUMBERED.match(line.data)) is not None:
+            places.setdefault(m[1], line)
+    at, out = next(ws.lines(file), Line(1, 0, b"")), []
     for n, (key, fields) in enumerate(numbered[:ITEMS]):
-        mark = f'"{key}":'.encode()
-        at = next((i for i in range(at, len(lines)) if lines[i].data.lstrip().startswith(mark)), at)
-        out.append(Row(lines[at] if lines else Line(1, 0, b""), fields, file, n))
+        at = places.get(key.encode(), at)
+        out.append(Row(at, fields, file, n))
     return out
 
 

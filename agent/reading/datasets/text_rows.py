@@ -59,7 +59,7 @@ def json_rows(lines: Iterator[Line], file: RunFile, tell: Tell, wanted: Callable
         whole = data[:1] == b"{" and data[-1:] == b"}" and not line.cut
         if whole and not wanted(number):
             continue
-        fields = _object(data) if whole else None
+        fields = json_object(data) if whole else None
         if fields is None:
             tell(Fault(file, "torn_records", _why_not(line, data), line=_kept(line)))
             continue
@@ -74,7 +74,8 @@ def _why_not(line: Line, data: bytes) -> str:
     return "not a JSON object" if data[:1] != b"{" else "the JSON object does not parse"
 
 
-def _object(data: bytes) -> dict[str, Any] | None:
+def json_object(data: bytes) -> dict[str, Any] | None:
+    """The object that the bytes are; None where they are none."""
     try:
         value = json.loads(data.decode(errors="replace"))
     except (ValueError, RecursionError):

@@ -82,7 +82,8 @@ def _gradient_spikes(curve: Curve) -> Iterator[Finding]:
     if lasting:
         first = lasting[0][0]
         yield curve.at("grad_norm.spike_step", plain(curve.steps[first]), first)
-        yield curve.at("grad_norm.spike_ratio", plain(round(float(values[first] / before[first]), 2)), first)
+        if before[first] > 0:
+            yield curve.at("grad_norm.spike_ratio", plain(round(float(values[first] / before[first]), 2)), first)
 
 
 def _learning_rate(group: Group) -> Iterator[Finding]:

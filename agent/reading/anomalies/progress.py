@@ -145,7 +145,8 @@ def _worsening(held: Curve, train: Curve | None) -> Iterator[Finding]:
         return
     jitter = noise(values[: best + 1]) if best >= 3 else noise(values)
     rising = values[best:]
-    if best >= 3 and len(rising) >= 6 and np.corrcoef(np.arange(len(rising)), rising)[0, 1] > 0.85:
+    climbs = best >= 3 and len(rising) >= 6 and np.ptp(rising) > 0
+    if climbs and np.corrcoef(np.arange(len(rising)), rising)[0, 1] > 0.85:
         jitter = min(jitter, noise(rising))  # a steep fall before the best point looks like noise
     if end < 1.07 * low or end - low < 4 * jitter or len(rising) < 3 or float(np.median(rising[-2:])) < 1.05 * low:
         return

@@ -154,3 +154,12 @@ def test_catalogues_know_xids_exit_codes_settings_folklore_and_versions() -> Non
     assert "no such NCCL variable" in said("should I set NCCL_COMM_ID_TIMEOUT?")
     assert "weights_only" in said("does torch 2.6 work with deepspeed 0.15?")
     assert entries("how do I bake bread") == []
+
+
+def test_the_xid_catalogue_says_all_it_was_given() -> None:
+    table = yaml.safe_load((KNOWLEDGE / "xid.yaml").read_text(encoding="utf-8"))
+    known = {"name", "action", "investigate", "blame", "cause", "consequence"}
+    for code, entry in table["codes"].items():
+        assert set(entry) <= known, f"{code}: a comma outside of quotes cuts the text: {set(entry) - known}"
+        assert entry["action"] in table["actions"] and all(isinstance(entry[k], str) for k in ("name", "investigate"))
+    assert "PCIe slot" in entries("what does Xid 79 mean")[0].text

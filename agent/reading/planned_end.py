@@ -25,7 +25,8 @@ def at_planned_end(body: str, settings: Settings) -> bool:
     if epoch is not None:
         number, count = int(epoch[1]), int(epoch[2] or epochs or 0)
         if count < 2 or number not in (count, count - 1) or (epoch[2] and number != count):
-            return _reached(step, steps)
+            # a count within an epoch that is not the last says nothing of the whole
+            return (step is None or not step[2] or count < 2) and _reached(step, steps)
         within = epoch[3], epoch[4]
         if within[0]:
             return int(within[0]) >= 0.8 * int(within[1])

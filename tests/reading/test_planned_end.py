@@ -1,0 +1,31 @@
+"""The last line of progress against the steps and epochs that were asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from traindoctor.agent.reading.planned_end import at_planned_end
+from traindoctor.agent.reading.settings import read_settings
+from traindoctor.agent.workspace import Workspace
+
+
+@pytest.mark.parametrize(
+    ("call", "line", "ended"),
+    [
+        ("--max_iters=400", "iter 400: loss 0.8178, time 313.94ms", True),
+        ("--max_iters=400", "iter 250: loss 1.0178, time 313.94ms", False),
+        ("--epochs 4", "Epoch: [3][ 41/50]\tTime  0.009\tLoss 6.1e-02", True),
+        ("--epochs 4", "Epoch: [3][  5/50]\tTime  0.009\tLoss 6.1e-02", False),
+        ("--epochs 4", "Epoch: [2][ 41/50]\tTime  0.009\tLoss 6.1e-02", False),
+        ("--lr 0.1", "step=200/200 loss=0.43 lr=1e-05", True),
+        ("--lr 0.1", "step=180/200 loss=0.43 lr=1e-05", False),
+        ("--lr 0.1", "Epoch 15/15 - 0.1s - loss: 0.6602 - val_loss: 0.1346", True),
+        ("--lr 0.1", "Epoch 1/15 step 200/200 loss 0.66", False),
+        ("--lr 0.1", "iter 400: loss 0.8178", False),  # nothing says how long it was to be
+    ],
+)
+def test_where_the_run_was_to_end(tmp_path: Path, call: str, line: str, ended: bool) -> None:
+    (tmp_path / "launch.sh").write_text(f"#!/bin/bash\npython train.py {call}\n")
+    (tmp_path / "train.log").write_text(line + "\n")
+    assert at_planned_end(line, read_settings(Workspace([tmp_path]))) is ended

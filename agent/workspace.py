@@ -126,6 +126,11 @@ class Workspace:
                 self._memo[key] = make()
             return self._memo[key]
 
+    def forget(self, key: Any) -> None:
+        """Drop a reading that was cut short: who asks next, with time of its own, has it made anew."""
+        with self._lock:
+            self._memo.pop(key, None)
+
     def tell(self, name: str, why: str) -> None:
         """Note something that was found and could not be read, or not wholly; the same thing once."""
         with self._told:

@@ -331,3 +331,48 @@ def test_no_checkpoint_is_not_applicable(tmp_path: Path) -> None:
     (tmp_path / "latest").write_text("global_step1")
     assert listed(tmp_path).outcome == "not_applicable"
     assert verified(tmp_path).outcome == "not_applicable"
+
+
+def test_time_that_is_over_is_not_remembered(tmp_path: Path) -> None:
+    ws = Workspace([made("hf")])
+    newest = checkpoints(ws)[-1]
+    with Deadline(-1):
+        assert judged(ws, newest, "full").word == "unknown"
+    assert judged(ws, newest, "full").word == "clean"
+
+
+def test_a_lost_rank_is_missed_where_the_run_is_the_save(tmp_path: Path) -> None:
+    save = tmp_path / "iter_0000004"
+    shutil.copytree(made("megatron") / "iter_0000004", save)
+    ranks = sorted(save.glob("mp_rank_*"))
+    assert len(ranks) > 1
+    shutil.rmtree(ranks[-1])
+    result = verify_checkpoint(Workspace([save]))
+    assert "missing_shard" in keys(result), result.text
+    assert set(verdicts(result).values()) == {"damaged"}
+
+
+def test_names_of_files_where_the_run_is_the_save(tmp_path: Path) -> None:
+    for name in ("actor", "critic"):
+        for rank in (0, 1):
+            path = tmp_path / "global_step_5" / name / f"model_world_size_2_rank_{rank}.pt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"PK\x03\x04")
+    (tmp_path / "global_step_5" / "critic" / "model_world_size_2_rank_1.pt").unlink()
+    roots = [tmp_path / "global_step_5"]
+    for ws in (Workspace(roots), Workspace(roots, good=[made("hf")])):
+        own = next(c for c in checkpoints(ws) if not c.good)
+        assert "actor/model_world_size_2_rank_0.pt" in {own.within(f) for f in own.all}
+        assert any(f.member == "critic/model_world_size_2_rank_1.pt" for f in judged(ws, own, "structure").flaws)
+
+
+def test_the_optimizer_is_not_opened_for_the_shapes_of_the_weights(tmp_path: Path, monkeypatch) -> None:
+    from traindoctor.agent.reading.checkpoints import weights
+    from traindoctor.agent.reading.checkpoints.checks_config import weights_of_model
+
+    opened: list[str] = []
+    real = weights.state_of
+    monkeypatch.setattr(weights, "state_of", lambda ws, file: opened.append(file.path.name) or real(ws, file))
+    ws = Workspace([made("hf")])
+    assert weights_of_model(ws, checkpoints(ws)[-1])
+    assert opened and not any("optimizer" in name for name in opened)

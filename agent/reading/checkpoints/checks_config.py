@@ -47,8 +47,8 @@ def config_of(ws: Workspace, checkpoint: Checkpoint) -> tuple[RunFile, dict[str,
 def weights_of_model(ws: Workspace, checkpoint: Checkpoint) -> dict[str, Tensor]:
     """Weights by their bare names, from the files of the model alone; whole tensors only."""
     found: dict[str, Tensor] = {}
-    for part, state in states_of_checkpoint(ws, checkpoint):
-        if part in ("model", "other") and checkpoint.framework in ("hf", "peft", "torch", "lightning", "accelerate"):
+    if checkpoint.framework in ("hf", "peft", "torch", "lightning", "accelerate"):
+        for _, state in states_of_checkpoint(ws, checkpoint, "model", "other"):
             found.update(weights_in(state))
     return found
 

@@ -144,9 +144,9 @@ def _verl(names: set[str]) -> Iterator[tuple[str, str]]:
 
 def _megatron(ws: Workspace, checkpoint: Checkpoint, names: set[str]) -> Iterator[tuple[str, str]]:
     folders = {p.parent.name: p.name for n in names if _MEGATRON.match((p := PurePosixPath(n)).parent.name)}
-    for file in checkpoint.files.get("model", []):
+    for file in checkpoint.files.get("model", []) if folders else []:
         sizes = megatron_sizes(ws, file)
-        if sizes is None or not folders:
+        if sizes is None:
             continue
         tensor, pipe = sizes
         base = next(iter(folders.values()))

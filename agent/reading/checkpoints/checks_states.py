@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...deadline import check
-from ..files import RunFile
 from .allowed import dangerous, known
 from .checks import Flaw, flaw_of
 from .checks_files import weight_map
-from .distributed import distributed_state
-from .layouts import Checkpoint
+from .layouts import SAVED, Checkpoint
 from .parts import State
 from .state import state_of
+from .weights import states_of
 
 if TYPE_CHECKING:
     from ...workspace import Workspace
@@ -22,24 +20,14 @@ _GLOBALS = 12
 _DATA = frozenset(("deepspeed.utils.tensor_fragment.fragment_address",))  # a named tuple
 
 
-def states_of_checkpoint(ws: Workspace, checkpoint: Checkpoint) -> Iterator[tuple[str, State]]:
-    """`(part, state)` of every file of tensors; the files of a distributed checkpoint give one state together."""
-    distributed = {_folder(f) for f in checkpoint.files.get("metadata", [])}
-    for part in checkpoint.files:
-        for file in checkpoint.files[part]:
-            if file not in checkpoint.tensor_files or file.size == 0:
-                continue
-            check()
-            if file.path.name == ".metadata":
-                yield part, distributed_state(ws, file)
-            elif file.path.suffix != ".distcp":
-                yield part, state_of(ws, file)
-            elif _folder(file) not in distributed:
-                continue  # pieces without their metadata: told as an unfinished save
+def states_of_checkpoint(ws: Workspace, checkpoint: Checkpoint, *parts: str) -> Iterator[tuple[str, State]]:
+    """`(part, state)` of every file of tensors that has any bytes; empty ones are told by their names alone.
 
-
-def _folder(file: RunFile) -> str:
-    return str(file.path.parent)
+    Args:
+        parts: those that are read; all that hold saved states when none is named.
+    """
+    for part in parts or [p for p in checkpoint.files if p in SAVED]:
+        yield from ((part, state) for state in states_of(ws, checkpoint, part) if state.file.size)
 
 
 def structure_flaws(ws: Workspace, checkpoint: Checkpoint) -> Iterator[Flaw]:

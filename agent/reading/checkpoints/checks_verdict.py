@@ -39,6 +39,7 @@ _HARD = ("loss.first_nan_step", "loss.diverged", "grad_norm.nonfinite_step")
 _SPIKES = ("loss.spike_step", "grad_norm.spike_step")
 _LEAD, _RECENT = 0.9, 0.8  # shares of the steps before the trouble, and of all steps
 _GROUPS = 48
+_TIME_OVER = "the time was over before all of it was read"
 
 
 @dataclass(slots=True)
@@ -62,10 +63,12 @@ class LastClean:
 
 
 def judged(ws: Workspace, checkpoint: Checkpoint, depth: Depth = "full") -> Verdict:
-    """Everything that is checked, in one verdict; a check that cannot end makes it unknown."""
-    return ws.memo(
-        ("checkpoint verdict", checkpoint.run, checkpoint.name, depth), lambda: _judge(ws, checkpoint, depth)
-    )
+    """Everything that is checked, in one verdict; a check that cannot end makes it unknown, for this call alone."""
+    key = ("checkpoint verdict", checkpoint.run, checkpoint.name, depth)
+    verdict = ws.memo(key, lambda: _judge(ws, checkpoint, depth))
+    if any(f.text == _TIME_OVER for f in verdict.flaws):
+        ws.forget(key)
+    return verdict
 
 
 def last_clean(ws: Workspace, depth: Depth = "full") -> LastClean | None:
@@ -136,7 +139,7 @@ def _guarded(check: Callable[[], Iterator[Flaw]]) -> list[Flaw]:
     try:
         found.extend(check())
     except TimeoutError:
-        found.append(Flaw("checkpoint.not_read", "the time was over before all of it was read", weight="unknown"))
+        found.append(Flaw("checkpoint.not_read", _TIME_OVER, weight="unknown"))
     except (ToolError, ParseError) as e:
         found.append(Flaw("checkpoint.unreadable", str(e), weight="unknown"))
     return found

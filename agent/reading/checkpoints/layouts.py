@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...workspace import Workspace
 
 _SMALL = 16 << 20
-_TENSORS = ("model", "optimizer", "scheduler", "rng", "scaler", "data_state", "common", "extra", "metadata", "other")
+SAVED = ("model", "optimizer", "scheduler", "rng", "scaler", "data_state", "common", "extra", "metadata", "other")
 _COUNTS_STEPS = ("checkpoint", "ckpt", "globalstep", "global_step", "iter", "iteration", "step")
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 
@@ -45,7 +45,7 @@ class Checkpoint:
             index, metadata (DCP's), trainer_state, config, tokenizer, other. A file that holds several parts stands
             under the first.
         written: seconds since the epoch of its newest file, 0 where unknown.
-        folder: what it lies in; saves of one series share it.
+        folder: what it lies in; saves of one series share it. Empty where the run itself is the save.
         series: the name with numbers taken out: saves of one series are alike.
         marks: names that say the save never ended.
     """
@@ -69,7 +69,7 @@ class Checkpoint:
     @property
     def tensor_files(self) -> list[RunFile]:
         """Files that hold saved states, in the order of the parts."""
-        return [f for part in _TENSORS for f in self.files.get(part, [])]
+        return [f for part in SAVED for f in self.files.get(part, [])]
 
     @property
     def size(self) -> int:
@@ -78,6 +78,8 @@ class Checkpoint:
 
     def within(self, file: RunFile) -> str:
         """The name of a file inside the checkpoint."""
+        if not self.folder:  # the run's root is the save
+            return file.name.removeprefix(f"{self.run}/")
         inner = file.name.removeprefix(f"{self.name}/")
         return inner if inner != file.name else PurePosixPath(file.name).name
 
@@ -124,7 +126,7 @@ def _grouped(ws: Workspace) -> list[Checkpoint]:
     made = [
         _checkpoint(ws, run, key, files, sorted(marks[run, key]))
         for (run, key), files in groups.items()
-        if any(part in files for part in _TENSORS)
+        if any(part in files for part in SAVED)
     ]
     _marker_files(ws, made, set(names.values()))
     return sorted(made, key=lambda c: (c.run, c.step is None, c.step or 0, c.written, c.name))
@@ -142,7 +144,7 @@ def _place(ws: Workspace, file: RunFile) -> tuple[str, str] | None:
     if part is None and not (holds_weights(file.name) and (is_weights_name(file.name) and _is_state(file))):
         return None
     numbered = step_of_file(file.name)
-    if path.suffix.lower() == ".ckpt" or part is None or (numbered and part in _TENSORS):
+    if path.suffix.lower() == ".ckpt" or part is None or (numbered and part in SAVED):
         single = str(path) if part is None or path.suffix.lower() == ".ckpt" else ""
         return single or f"{path.parent}/{_wildcard(path.name)}", part or "model"
     folder = path.parent

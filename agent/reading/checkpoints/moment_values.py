@@ -8,10 +8,7 @@ A first moment beyond that does not belong to its second moment.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +18,7 @@ from ... import deadline
 from .moments import Moments, Optimizer
 from .numbers import chunks
 from .parts import Tensor
+from .threads import in_threads
 
 if TYPE_CHECKING:
     from ...workspace import Workspace
@@ -31,7 +29,6 @@ _SLACK = 8.0  # betas may have been changed on the way, and moments may be kept 
 _ABSURD = 1e6  # times the bound: one such element is a broken number
 _TINY = 1e-15  # a smaller gradient squares to nothing in float32
 _ELEMENTS = 1 << 20
-_THREADS = 4
 
 
 @dataclass(slots=True)
@@ -78,19 +75,12 @@ class MomentValues:
 def values_of(ws: Workspace, optimizer: Optimizer, chosen: Iterable[Moments] | None = None) -> list[MomentValues]:
     """A pass over all moments of an optimizer, in a few threads; in their order.
 
-    What the call's time did not allow comes back unread.
+    What the call's time did not allow comes back unread, and so does what cannot be read.
     """
     bound = _bound(optimizer.groups)
     todo = list(optimizer.moments if chosen is None else chosen)
-    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-        jobs = [pool.submit(copy_context().run, _values, ws, m, bound) for m in todo]
-        found = []
-        for job, moments in zip(jobs, todo, strict=True):
-            try:
-                found.append(job.result())
-            except TimeoutError:
-                found.append(MomentValues(moments, read=False))
-        return found
+    made = in_threads(todo, lambda m: _values(ws, m, bound))
+    return [values or MomentValues(moments, read=False) for values, moments in zip(made, todo, strict=True)]
 
 
 def _bound(groups: list[dict[str, Any]]) -> float:
@@ -101,7 +91,7 @@ def _bound(groups: list[dict[str, Any]]) -> float:
 def _limit(betas: Any) -> float:
     try:
         one, two = float(betas[0]), float(betas[1])
-    except (TypeError, ValueError, IndexError, KeyError):
+    except (TypeError, ValueError, IndexError, KeyError, OverflowError):
         one, two = 0.9, 0.999
     if not (0 <= one < 1 and 0 <= two < 1) or one * one >= two:
         return float("inf")

@@ -84,6 +84,17 @@ class Optimizer:
     why: str = ""
     files: list[RunFile] = field(default_factory=list)
     groups_of: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    _by_name: dict[str, list[Moments]] | None = None
+
+    def of(self, parameter: str) -> list[Moments]:
+        """What is kept for a parameter, or for the whole that it is a piece of."""
+        if self._by_name is None:
+            self._by_name = {}
+            for m in self.moments:
+                for name in {m.parameter, whole(m.parameter)} if m.parameter else ():
+                    self._by_name.setdefault(name, []).append(m)
+        own, joined = self._by_name.get(parameter, []), self._by_name.get(whole(parameter), [])
+        return [*own, *(m for m in joined if m not in own)] if own else joined
 
     @property
     def empty(self) -> bool:
@@ -103,7 +114,7 @@ def optimizer_of(ws: Workspace, checkpoint: Checkpoint, weights: Weights) -> Opt
 
 def _read(ws: Workspace, checkpoint: Checkpoint, weights: Weights) -> Optimizer:
     found = Optimizer(checkpoint)
-    states = states_of(ws, checkpoint, *(p for p in ("optimizer", "metadata") if p in checkpoint.files))
+    states = list(states_of(ws, checkpoint, *(p for p in ("optimizer", "metadata") if p in checkpoint.files)))
     if not any(True for s in states for _ in _slots(s)):
         states += states_of(ws, checkpoint, "model", "weights")
     for state in states:
@@ -155,7 +166,17 @@ def _step(ws: Workspace, state: State, path: str) -> float | None:
         else:
             return None
     step = node.get("step") if isinstance(node, dict) else None
-    return float(step) if isinstance(step, int | float) and not isinstance(step, bool) else None
+    return number_of(step)
+
+
+def number_of(value: Any) -> float | None:
+    """A number out of a pickle, where it is one that fits a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _groups(tree: Any, depth: int = 5) -> Iterator[list[Any]]:

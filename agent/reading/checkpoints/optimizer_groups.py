@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .layouts import Checkpoint
-from .moments import Optimizer
+from .moments import Optimizer, number_of
 from .optimizer_health import Told
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def group_findings(optimizer: Optimizer) -> Iterator[Told]:
     if not optimizer.moments:
         return
     file = optimizer.moments[0].state.file
-    rates = [r for g in optimizer.groups if (r := _number(g.get("lr"))) is not None]
+    rates = [r for g in optimizer.groups if (r := number_of(g.get("lr"))) is not None]
     if rates:
         text = f"learning rates of {len(rates)} groups: {', '.join(f'{r:.6g}' for r in rates[:8])}"
         yield Told("optimizer.learning_rate", max(rates), file, "param_groups", text)
@@ -31,9 +31,9 @@ def group_findings(optimizer: Optimizer) -> Iterator[Told]:
 
 
 def _odd(group: dict[str, Any]) -> str:
-    betas, eps, decay = group.get("betas"), _number(group.get("eps")), _number(group.get("weight_decay"))
+    betas, eps, decay = group.get("betas"), number_of(group.get("eps")), number_of(group.get("weight_decay"))
     if isinstance(betas, list | tuple) and len(betas) >= 2:
-        one, two = _number(betas[0]), _number(betas[1])
+        one, two = number_of(betas[0]), number_of(betas[1])
         if one is not None and two is not None:
             if not (0 <= one < 1 and 0 <= two < 1):
                 return f"betas ({one:g}, {two:g}) lie outside 0 to 1"
@@ -44,10 +44,6 @@ def _odd(group: dict[str, Any]) -> str:
     if decay is not None and (decay < 0 or decay > 1):
         return f"weight decay is {decay:g}"
     return ""
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def schedule_findings(
@@ -65,9 +61,9 @@ def schedule_findings(
     if before and step is not None and earlier is not None and (before[0].step or 0) < (at or 0) and earlier >= step:
         text = f"the optimizer counts {step:g} updates at step {at} and {earlier:g} already at step {before[0].step}"
         yield Told("optimizer.step_stuck", step, file, "step", text)
-    rates = [r for g in optimizer.groups if (r := _number(g.get("lr"))) is not None]
+    rates = [r for g in optimizer.groups if (r := number_of(g.get("lr"))) is not None]
     if rates and not any(rates) and not _at_end(ws, checkpoint):
-        earlier_rates = [r for g in before[1].groups if (r := _number(g.get("lr"))) is not None] if before else []
+        earlier_rates = [r for g in before[1].groups if (r := number_of(g.get("lr"))) is not None] if before else []
         if any(earlier_rates):
             return  # it has come down, which is what schedules do
         text = f"the rate of all {len(rates)} groups is 0 at step {at if at is not None else 'unknown'}"
@@ -84,6 +80,6 @@ def _at_end(ws: Workspace, checkpoint: Checkpoint) -> bool:
                 except (ValueError, RecursionError):
                     continue
                 if isinstance(state, dict):
-                    most, now = _number(state.get("max_steps")), _number(state.get("global_step"))
+                    most, now = number_of(state.get("max_steps")), number_of(state.get("global_step"))
                     return bool(most and now is not None and now >= most)
     return False

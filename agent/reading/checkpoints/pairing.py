@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,13 +12,13 @@ import numpy as np
 from ... import deadline
 from .numbers import chunks
 from .parts import Tensor
+from .threads import in_threads
 from .weights import Weights, bare
 
 if TYPE_CHECKING:
     from ...workspace import Workspace
 
 _ELEMENTS = 1 << 20  # of each side held at once, by each thread
-_THREADS = 4
 _FAINT = 1e-6  # sum of squares of a block, below which its zeros are counted: adapters that are still at zero
 _WRAPPER_WORDS = 40  # characters of a wrapper prefix that are shown
 
@@ -107,18 +104,11 @@ def _wrapper(name: str, inner: str) -> str:
 def changes(ws: Workspace, both: Iterable[tuple[str, Tensor, Tensor]]) -> list[Change]:
     """Both sides of every pair streamed together, in a few threads; in the order of the pairs.
 
-    What the call's time did not allow comes back unread.
+    What the call's time did not allow comes back unread, and so does what cannot be read.
     """
     pairs = list(both)
-    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-        jobs = [pool.submit(copy_context().run, _change, ws, *p) for p in pairs]
-        found = []
-        for job, (name, _, after) in zip(jobs, pairs, strict=True):
-            try:
-                found.append(job.result())
-            except TimeoutError:
-                found.append(Change(name, after, read=False))
-        return found
+    made = in_threads(pairs, lambda p: _change(ws, *p))
+    return [change or Change(name, after, read=False) for change, (name, _, after) in zip(made, pairs, strict=True)]
 
 
 def _change(ws: Workspace, name: str, before: Tensor, after: Tensor) -> Change:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import deadline
-from .moments import Moments, Optimizer
+from .moments import Moments, Optimizer, number_of
 from .numbers import chunks
 from .parts import Tensor
+from .threads import in_threads
 from .weights import Weights
 
 if TYPE_CHECKING:
     from ...workspace import Workspace
 
-_THREADS = 4
 _BETAS = (0.9, 0.999)
 
 
@@ -42,7 +39,7 @@ class Update:
 def updates_of(ws: Workspace, optimizer: Optimizer, weights: Weights) -> list[Update]:
     """A pass over the first moment, the second and the weight of every parameter that has a name.
 
-    Nothing where the call's time does not allow all of them: a part of the layers makes no profile.
+    Nothing where the call's time or a damaged file does not allow all of them: a part of the layers makes no profile.
     """
     groups = _by_key(optimizer.groups)
     todo = [
@@ -51,12 +48,8 @@ def updates_of(ws: Workspace, optimizer: Optimizer, weights: Weights) -> list[Up
         if m.parameter in weights.tensors and "exp_avg" in m.slots and m.slots["exp_avg"].size
         and m.shape == weights.tensors[m.parameter].shape
     ]  # fmt: skip
-    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-        jobs = [pool.submit(copy_context().run, _update, ws, *t) for t in todo]
-        try:
-            return [u for job in jobs if (u := job.result()) is not None]
-        except TimeoutError:
-            return []
+    made = list(in_threads(todo, lambda t: (_update(ws, *t),)))
+    return [] if None in made else [u for one in made if one for u in one if u is not None]
 
 
 def _by_key(groups: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -89,7 +82,8 @@ def _update(ws: Workspace, moments: Moments, weight: Tensor, group: dict[str, An
 
 
 def _float(value: Any, default: float) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+    number = number_of(value)
+    return default if number is None else number
 
 
 def _betas(value: Any) -> tuple[float, float]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .moments import Optimizer
+from .moments import Moments, Optimizer
 from .pairing import Change
-from .weights import Weights, is_adapter, whole
+from .weights import Weights, is_adapter
 
 _HALF = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
-_FEW = 0.02  # share of unmoved tensors of one checkpoint below which a run still counts as wholly trained
 
 
 @dataclass(slots=True)
@@ -22,7 +21,7 @@ class Trained:
         base: unmoved and rightly so: the frozen base below adapters.
         lost: unmoved in 16 bits although the optimizer holds a gradient for them: the steps are rounded away.
         zero_adapters: adapter output matrices (`lora_B`) that are still all zero.
-        partial: everything else in their file moved.
+        unread: not read, so that nothing is known.
     """
 
     moved: list[Change] = field(default_factory=list)
@@ -31,10 +30,6 @@ class Trained:
     lost: list[Change] = field(default_factory=list)
     zero_adapters: list[Change] = field(default_factory=list)
     unread: list[Change] = field(default_factory=list)
-
-    @property
-    def same(self) -> int:
-        return len(self.never) + len(self.base) + len(self.lost)
 
 
 def judge(changes: list[Change], before: Weights, optimizer: Optimizer | None) -> Trained:
@@ -66,10 +61,8 @@ def is_b(name: str) -> bool:
     return "lora_B" in name or "lora_up" in name or "lora_embedding_B" in name
 
 
-def _state(name: str, optimizer: Optimizer | None) -> list:
-    if optimizer is None:
-        return []
-    return [m for m in optimizer.moments if m.parameter == name or (m.parameter and whole(m.parameter) == whole(name))]
+def _state(name: str, optimizer: Optimizer | None) -> list[Moments]:
+    return [] if optimizer is None else optimizer.of(name)
 
 
 def _has_state(name: str, optimizer: Optimizer | None) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...deadline import check
 from ..files import RunFile
 from .distributed import distributed_state
 from .layouts import Checkpoint, checkpoints
@@ -98,24 +100,23 @@ def weights_of(ws: Workspace, checkpoint: Checkpoint) -> Weights:
     return ws.memo(("weights", checkpoint.run, checkpoint.name), lambda: _read(ws, checkpoint))
 
 
-def states_of(ws: Workspace, checkpoint: Checkpoint, *parts: str) -> list[State]:
+def states_of(ws: Workspace, checkpoint: Checkpoint, *parts: str) -> Iterator[State]:
     """The states of a checkpoint's files of these parts; a distributed checkpoint gives one for all its files."""
-    found: list[State] = []
     for part in parts:
         for file in checkpoint.files.get(part, []):
+            check()
             if file.path.name == ".metadata":
-                found.append(distributed_state(ws, file))
+                yield distributed_state(ws, file)
             elif file.path.suffix.lower() not in (".distcp", ".json", ".txt", ".md"):
-                found.append(state_of(ws, file))
-    return found
+                yield state_of(ws, file)
 
 
 def _read(ws: Workspace, checkpoint: Checkpoint) -> Weights:
     held = Weights(checkpoint.name, checkpoint.framework, checkpoint.step)
     parts = [p for p in _PARTS if p in checkpoint.files] or ["index", "metadata", "optimizer"]
-    states = states_of(ws, checkpoint, *parts)
+    states = list(states_of(ws, checkpoint, *parts))
     if not states and "metadata" in checkpoint.files:
-        states = states_of(ws, checkpoint, "metadata")
+        states = list(states_of(ws, checkpoint, "metadata"))
     if checkpoint.framework == "deepspeed":
         states += states_of(ws, checkpoint, "optimizer")
     by_name: dict[str, list[tuple[RunFile, Tensor]]] = {}

@@ -19,7 +19,7 @@ from .shell import Completed, Live, Shell
 from .types import LINE_CAP, Evidence
 
 T = TypeVar("T")
-HEAD = 8192  # bytes that decide a role
+HEAD = 8192  # bytes that tell what a file is
 STDIN = Path("-")
 
 
@@ -95,6 +95,10 @@ class Workspace:
         except ParseError as e:
             self.tell(file.name, str(e))
 
+    def head(self, file: RunFile) -> bytes:
+        """The first decompressed `HEAD` bytes, read once: enough to tell what a file is. Empty where it is gone."""
+        return self.memo(("head", file.name), lambda: self._head(file))
+
     def read(self, file: RunFile, limit: int = 4 << 20) -> bytes:
         """The first `limit` decompressed bytes of a file."""
         data = bytearray()
@@ -164,6 +168,13 @@ class Workspace:
         """Evidence from what a command printed; `text` is the line of its output that says so."""
         return Evidence(key=key, value=value, kind="command", argv=list(done.argv), text=text[:LINE_CAP], **more)
 
+    def _head(self, file: RunFile) -> bytes:
+        try:
+            return _files.head(file.path, HEAD)
+        except ParseError as e:
+            self.tell(file.name, str(e))
+            return b""
+
     def _teller(self, file: RunFile) -> Callable[[str], None]:
         return lambda why: self.tell(file.name, why)
 
@@ -203,7 +214,7 @@ class Workspace:
 
     def _role(self, full: str, name: str, path: Path) -> str | None:
         try:
-            head = next(_files.blocks(path), b"")[:HEAD]
+            head = _files.head(path, HEAD)
         except ParseError as e:
             self.tell(full, str(e))
             return None

@@ -94,7 +94,7 @@ def _read_file(ws: Workspace, file: RunFile) -> tuple[list[Track], list[SweepRow
         return table.tracks, table.sweep
     if suffix == ".json":
         return _json(file), []
-    if "/metrics/" in f"/{file.name}" and is_point(ws.read(file, 4096).split(b"\n")[0]):
+    if "/metrics/" in f"/{file.name}" and is_point(ws.head(file).split(b"\n")[0]):
         return read_metric(file.path, file.name), []
     if file.role in ("log", "metrics", "data", "other", "capture"):
         parts = file.size > _BIG and _is_plain(file)

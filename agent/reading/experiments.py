@@ -81,6 +81,11 @@ class Trial:
     trouble: str = ""
 
     @property
+    def stopped(self) -> bool:
+        """The time was over before the command ended: what it had not reached says nothing."""
+        return self.done.code is None
+
+    @property
     def first(self) -> float:
         """Median of the first points."""
         return _median(self.losses[: max(1, len(self.losses) // 20)])

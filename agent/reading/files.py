@@ -77,17 +77,20 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(fd, "rb", buffering=0)
 
 
-def raw_blocks(path: Path, start: int = 0, tell: Tell = _quiet) -> Iterator[bytes]:
+def raw_blocks(path: Path, start: int = 0, tell: Tell = _quiet, size: int = BLOCK) -> Iterator[bytes]:
     """Bytes as they lie on disk from `start`, up to the size the file has when it is opened.
 
     A file that grows meanwhile is read as it was, one that shrinks or fails ends early and says so.
+
+    Args:
+        size: of a block.
     """
     with open_regular(path) as raw:
         left = (os.fstat(raw.fileno()).st_size or SIZELESS_LIMIT) - start
         try:
             if start:
                 raw.seek(start)
-            while left > 0 and (block := raw.read(min(BLOCK, left))):
+            while left > 0 and (block := raw.read(min(size, left))):
                 left -= len(block)
                 yield block
         except OSError as e:
@@ -104,6 +107,16 @@ def blocks(path: Path, tell: Tell = _quiet) -> Iterator[bytes]:
         tell: hears one line about what could not be read (a truncated archive, a bomb); what was read stands.
     """
     return decoded(raw_blocks(path, tell=tell), tell)
+
+
+def head(path: Path, size: int) -> bytes:
+    """The first decompressed bytes, for which no more of the file is read than they take."""
+    data = bytearray()
+    for block in decoded(raw_blocks(path, size=max(size, 1024)), _quiet):
+        data += block
+        if len(data) >= size:
+            break
+    return bytes(data[:size])
 
 
 def lines(path: Path, tell: Tell = _quiet) -> Iterator[Line]:

@@ -95,7 +95,7 @@ def recorded_gradients(ws: Workspace) -> list[Recorded]:
     for file in ws.by_role("metrics", "data", "log", "other"):
         if file.good or ".json" not in file.path.name:
             continue
-        head = ws.read(file, 4096)
+        head = ws.head(file)
         ours = b'"norm"' in head and b'"name"' in head and head.lstrip().startswith(b"{")
         if ours and small_enough(ws, file, _FILE_LIMIT):
             rows: dict[str, Gradient] = {}

@@ -36,7 +36,7 @@ def json_rows(ws: Workspace, word: bytes) -> Iterator[Row]:
     for file in ws.by_role("metrics", "data", "log", "other"):
         if file.good or ".json" not in file.path.name:
             continue
-        head = ws.read(file, 4096)
+        head = ws.head(file)
         if not head.lstrip().startswith(b"{") or word not in ws.read(file, 1 << 20):
             continue
         if not small_enough(ws, file, _FILE_LIMIT):

@@ -85,8 +85,7 @@ def _begins(ws: Workspace, file: RunFile) -> bool:
         name = name.removesuffix(suffix)
     if not name.endswith(SUFFIXES) or file.size < 16:
         return False
-    head = next(iter(ws.blocks(file)), b"")[:4096]
-    return bool(FIRST_KEY.match(head))
+    return bool(FIRST_KEY.match(ws.head(file)))
 
 
 def snapshot(ws: Workspace, file: RunFile) -> Snapshot:

@@ -12,11 +12,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..deadline import check
+from ..errors import ParseError
+from .files import open_regular
 from .profile_names import part_of, single
 from .trace_events import Spans, Trace
 
 MAGIC = b"SQLite format 3\0"
 ROWS = 3_000_000  # of one table
+TOLD_BY = frozenset({"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds"})  # tables of an export
 HOST_TO_DEVICE, PAGEABLE = 1, 0
 QUERIES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": "select start, end, shortName, 0, 0, 0 from CUPTI_ACTIVITY_KIND_KERNEL",
@@ -28,20 +31,15 @@ QUERIES = {
 
 def trace_of_database(path: Path) -> Trace | None:
     """The spans of an export; None where the file is another database or none. Broken ones end early (`whole`)."""
-    try:
-        with path.open("rb") as raw:
-            if raw.read(16) != MAGIC:
-                return None
-        base = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
-    except (OSError, sqlite3.Error):
+    base = _opened(path)
+    if base is None:
         return None
     trace = Trace()
     base.set_progress_handler(_progress, 200_000)
     base.text_factory = lambda raw: raw.decode(errors="replace")
     try:
-        base.execute("pragma trusted_schema = off")
-        tables = {name for (name,) in base.execute("select name from sqlite_master where type = 'table'")}
-        if "CUPTI_ACTIVITY_KIND_KERNEL" not in tables or "StringIds" not in tables:
+        tables = _tables(base)
+        if not tables >= TOLD_BY:
             return None
         names = dict(base.execute("select id, value from StringIds limit 200000"))
         for table, query in QUERIES.items():
@@ -52,6 +50,34 @@ def trace_of_database(path: Path) -> Trace | None:
     finally:
         base.close()
     return trace
+
+
+def is_export(path: Path) -> bool:
+    """Whether a database is an export, or one too broken to tell."""
+    base = _opened(path)
+    if base is None:
+        return False
+    try:
+        return _tables(base) >= TOLD_BY
+    except sqlite3.Error:
+        return True
+    finally:
+        base.close()
+
+
+def _opened(path: Path) -> sqlite3.Connection | None:
+    try:
+        with open_regular(path) as raw:
+            if raw.read(16) != MAGIC:
+                return None
+        return sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
+    except (OSError, ParseError, sqlite3.Error):
+        return None
+
+
+def _tables(base: sqlite3.Connection) -> set[str]:
+    base.execute("pragma trusted_schema = off")
+    return {name for (name,) in base.execute("select name from sqlite_master where type = 'table'")}
 
 
 def _progress() -> int:

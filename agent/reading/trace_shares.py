@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -158,7 +159,7 @@ def _main_thread(trace: Trace) -> int | None:
     for kind in ("step", "optimizer", "op"):
         threads = trace.of(kind).thread
         if threads:
-            return max(set(threads), key=threads.count)
+            return Counter(threads).most_common(1)[0][0]
     return None
 
 

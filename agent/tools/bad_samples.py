@@ -76,7 +76,7 @@ def _loss_logs(ws: Workspace, path: str) -> list[Look]:
         if file.good or not matches(file.name, path) or not base.endswith((".jsonl", ".csv", ".tsv")):
             continue
         kind = base.rsplit(".", 1)[-1]
-        if b"loss" not in (head := ws.read(file, 4096)) and b"nll" not in head:
+        if b"loss" not in (head := ws.head(file)) and b"nll" not in head:
             continue
         one = look(ws, Source(file, kind), 200_000, 40 << 20, 10.0)
         if one.rows and is_loss_log(one.rows[0]):

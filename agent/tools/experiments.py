@@ -58,6 +58,8 @@ def overfit_one_batch(ws: Workspace, seconds: Seconds = 0) -> ToolResult:
     ]  # fmt: skip
     if learned:
         return clean(f"one batch is learned: {told}", evidence)
+    if trial.stopped:
+        return failed(f"stopped at its time limit before one batch was learned: {told}; give it more with --seconds")
     return finding(f"one batch is not learned: {told}", evidence)
 
 
@@ -84,6 +86,9 @@ def zero_input_baseline(ws: Workspace, seconds: Seconds = 0) -> ToolResult:
     for name, trial in (("zeroed", zero), ("real", real)):
         if trial.trouble:
             return failed(f"with {name} input: {trial.trouble}")
+        if trial.stopped:
+            points = f"{len(trial.losses)} points of a loss"
+            return failed(f"with {name} input: stopped at its time limit after {points}; give it more with --seconds")
     if not math.isfinite(zero.last) or not math.isfinite(real.last):
         return failed(f"a loss is not finite: {zero.last:g} with zeroed input, {real.last:g} with the real one")
     ratio = zero.last / real.last if real.last else math.inf

@@ -35,7 +35,7 @@ def nccl_reports(ws: Workspace) -> ToolResult:
     for file in _tables(ws):
         evidence += _table(ws, file, rows)
     for file in ws.by_role("config", "metrics", "capture", "data"):
-        if file.path.suffix == ".json" and not file.good and nt.is_report(ws.read(file, 8192)):
+        if file.path.suffix == ".json" and not file.good and nt.is_report(ws.head(file)):
             try:
                 evidence += _json(ws, file, rows)
             except ParseError as e:

@@ -15,7 +15,7 @@ from ..reading.collapsed_stacks import Sampled, is_collapsed, samples
 from ..reading.files import RunFile
 from ..reading.flight.form import is_dump
 from ..reading.live_dumps import targets
-from ..reading.nsys_database import trace_of_database
+from ..reading.nsys_database import is_export, trace_of_database
 from ..reading.processes import processes
 from ..reading.trace_events import Trace, trace_of
 from ..reading.trace_shares import Shares, shares, slow_rank
@@ -121,8 +121,8 @@ def _telling(read: list[Read]) -> list[Read]:
 def _is_trace(ws: Workspace, file: RunFile) -> bool:
     """Traces and exports; the dumps of flight recorders share their role."""
     if file.path.suffix == ".sqlite":
-        return True
-    return file.role == "trace" and ".json" in file.path.name.lower() and not is_dump(ws.read(file, 8192))
+        return is_export(file.path)
+    return file.role == "trace" and ".json" in file.path.name.lower() and not is_dump(ws.head(file))
 
 
 def _trace(ws: Workspace, file: RunFile) -> Trace | None:
@@ -186,7 +186,7 @@ def _tables(ws: Workspace) -> Iterator[Evidence]:
 def _collapsed(ws: Workspace) -> Iterator[Evidence]:
     """Samples that were recorded: shares of the places, and the functions of the user's code seen most often."""
     for file in ws.by_role("log", "capture", "other"):
-        if file.path.suffix not in SAMPLES or not is_collapsed(ws.read(file, 4096)):
+        if file.path.suffix not in SAMPLES or not is_collapsed(ws.head(file)):
             continue
         places: dict[str, tuple[int, Sampled]] = {}
         own: dict[str, tuple[int, Sampled]] = {}

@@ -1,7 +1,10 @@
 """Files of a run: roles, places, and bytes read within bounds."""
 
+import bz2
 import gzip
+import lzma
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -177,3 +180,21 @@ def test_several_runs_and_a_good_one(tmp_path: Path) -> None:
         (tmp_path / name / "train.log").write_text("x\n")
     ws = Workspace([tmp_path / "one"], good=[tmp_path / "two"])
     assert [(f.name, f.run, f.good) for f in ws.files] == [("r1/train.log", "r1", False), ("r2/train.log", "r2", True)]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
+def test_the_head_of_a_file_costs_no_more_than_it_takes(tmp_path: Path, pack) -> None:
+    data = random.Random(1).randbytes(3 << 20)
+    path = tmp_path / "a.bin"
+    path.write_bytes(pack(data))
+    assert files.head(path, 8192) == data[:8192]
+    raw = files.raw_blocks(path, size=8192)
+    assert len(next(raw)) == 8192
+
+
+def test_the_head_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("x" * 20000)
+    ws = Workspace([tmp_path])
+    assert ws.head(ws.files[0]) == b"x" * 8192
+    (tmp_path / "a.log").write_text("y")
+    assert ws.head(ws.files[0]) == b"x" * 8192

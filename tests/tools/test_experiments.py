@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from traindoctor.agent.errors import ToolError
+from traindoctor.agent.shell import Completed
 from traindoctor.agent.tools.experiments import overfit_one_batch, zero_input_baseline
 from traindoctor.agent.types import ToolResult
 from traindoctor.agent.workspace import Workspace
@@ -116,7 +117,9 @@ def test_a_declaration_in_the_runs_folder_runs_nothing(tmp_path: Path, monkeypat
     monkeypatch.delenv("DOCTOR_EXPERIMENTS", raising=False)
     ws = workspace(tmp_path)
     trap = tmp_path / "trap"
-    (tmp_path / "run" / "doctor.toml").write_text(f"command = ['touch', {str(trap)!r}]\n[overfit_one_batch]\n[zero_input]\n")
+    (tmp_path / "run" / "doctor.toml").write_text(
+        f"command = ['touch', {str(trap)!r}]\n[overfit_one_batch]\n[zero_input]\n"
+    )
     ws = Workspace([tmp_path / "run"], live=True)
     for tool in (overfit_one_batch, zero_input_baseline):
         result = tool(ws)
@@ -154,3 +157,24 @@ def test_a_wrong_declaration_is_told(text: str, why: str, tmp_path: Path, monkey
     monkeypatch.setenv("DOCTOR_EXPERIMENTS", str(tmp_path / "doctor.toml"))
     with pytest.raises(ToolError, match=why):
         overfit_one_batch(ws)
+
+
+class Timed:
+    """A machine on which the command logs a loss until its time is over."""
+
+    def __init__(self, losses: list[float]) -> None:
+        self._losses = losses
+
+    def run(self, argv: list[str], timeout: float, env: object = None, cwd: object = None) -> Completed:
+        text = "".join(f"step {n} loss {v:.6f}\n" for n, v in enumerate(self._losses))
+        return Completed(tuple(argv), None, text)
+
+
+def test_a_command_that_was_stopped_is_not_judged_by_what_it_had_not_reached(declare, tmp_path: Path) -> None:
+    declare(overfit_one_batch=["--one-batch"], zero_input=[], real_input=[])
+    slow = Workspace([tmp_path / "run"], live=True, shell=Timed([1.4 - n / 1000 for n in range(20)]))
+    for tool in (overfit_one_batch, zero_input_baseline):
+        stopped = tool(slow)
+        assert stopped.outcome == "failed" and "time limit" in stopped.summary
+    fast = Workspace([tmp_path / "run"], live=True, shell=Timed([1.4 / 2**n for n in range(20)]))
+    assert overfit_one_batch(fast).outcome == "clean"

@@ -56,7 +56,9 @@ def traced(folder: Path, mode: str) -> Path:
     (folder / "script.py").write_text(SCRIPT)
     out = folder / "run"
     out.mkdir()
-    subprocess.run([sys.executable, "script.py", mode, str(out)], cwd=folder, check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "script.py", mode, str(out)], cwd=folder, check=True, capture_output=True, timeout=120
+    )
     return out
 
 
@@ -92,7 +94,11 @@ def gpu_trace(steps: int = 4, items: int = 0, gap: float = 0.0) -> dict:
         add("cuda_runtime", "cudaStreamSynchronize", t + 900, 60)
         for i in range(items):
             add("cpu_op", "aten::_local_scalar_dense", t + 100 + i, 1)
-    return {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8}, "traceEvents": events}
+    return {
+        "schemaVersion": 1,
+        "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8},
+        "traceEvents": events,
+    }
 
 
 def test_exposed_communication_and_idle_time(tmp_path: Path) -> None:
@@ -230,10 +236,19 @@ def test_nsight_systems_database(tmp_path: Path) -> None:
 
     base = sqlite3.connect(tmp_path / "report.sqlite")
     base.execute("create table StringIds (id integer, value text)")
-    base.execute("create table CUPTI_ACTIVITY_KIND_KERNEL (start integer, end integer, deviceId integer, shortName integer)")
-    base.execute("create table CUPTI_ACTIVITY_KIND_MEMCPY (start integer, end integer, bytes integer, copyKind integer, srcKind integer)")
-    base.execute("create table CUPTI_ACTIVITY_KIND_RUNTIME (start integer, end integer, globalTid integer, nameId integer)")
-    base.executemany("insert into StringIds values (?, ?)", [(1, "gemm"), (2, "ncclDevKernel_AllReduce"), (3, "cudaStreamSynchronize_v3020")])
+    base.execute(
+        "create table CUPTI_ACTIVITY_KIND_KERNEL (start integer, end integer, deviceId integer, shortName integer)"
+    )
+    base.execute(
+        "create table CUPTI_ACTIVITY_KIND_MEMCPY (start integer, end integer, bytes integer, copyKind integer, srcKind integer)"
+    )
+    base.execute(
+        "create table CUPTI_ACTIVITY_KIND_RUNTIME (start integer, end integer, globalTid integer, nameId integer)"
+    )
+    base.executemany(
+        "insert into StringIds values (?, ?)",
+        [(1, "gemm"), (2, "ncclDevKernel_AllReduce"), (3, "cudaStreamSynchronize_v3020")],
+    )
     for n in range(10):
         t = n * 1_000_000
         base.execute("insert into CUPTI_ACTIVITY_KIND_KERNEL values (?, ?, 0, 1)", (t, t + 300_000))
@@ -244,7 +259,10 @@ def test_nsight_systems_database(tmp_path: Path) -> None:
     base.close()
     seen = look(training_profile, tmp_path)
     assert seen.one("profile.communication_exposed_fraction") == pytest.approx(0.2, abs=0.01)
-    assert seen.one("profile.gpu_idle_fraction") == pytest.approx(0.4, abs=0.01) and seen.one("profile.pageable_bytes") == 640
+    assert (
+        seen.one("profile.gpu_idle_fraction") == pytest.approx(0.4, abs=0.01)
+        and seen.one("profile.pageable_bytes") == 640
+    )
     (tmp_path / "report.sqlite").write_bytes((tmp_path / "report.sqlite").read_bytes()[:4096] + b"\xff" * 8000)
     assert look(training_profile, tmp_path).result.outcome in ("failed", "finding")
 
@@ -298,3 +316,15 @@ def test_recorded_samples_of_py_spy(tmp_path: Path) -> None:
     seen = look(training_profile, tmp_path, out_raw=loading + other)
     assert seen.values("profile.sampled_fraction") == [0.745, 0.255] and seen.one("profile.data_fraction") == 0.745
     assert seen.one("profile.sampled_frame") == "Slow.__getitem__ (data.py:5)"
+
+
+def test_another_database_is_no_profile(tmp_path: Path) -> None:
+    import sqlite3
+
+    base = sqlite3.connect(tmp_path / "study.sqlite")
+    base.execute("create table trials (id integer)")
+    base.commit()
+    base.close()
+    (tmp_path / "empty.sqlite").write_bytes(b"")
+    (tmp_path / "train.log").write_text("step 1 loss 2\n")
+    assert training_profile(Workspace([tmp_path])).outcome == "not_applicable"

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from ...errors import ToolError
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 _THREADS = 4
 
 

@@ -78,7 +78,7 @@ def _source(ws: Workspace, file: RunFile, named: bool) -> Source | None:
         return Source(file, kind) if named or (_TEXT.match(base) and not _printed(ws, file)) else None
     if kind in ("tokens", "array"):
         return _numbers(ws, file, kind, base, named)
-    head = ws.read(file, 16) if kind == "megatron" else b""
+    head = ws.head(file) if kind == "megatron" else b""
     if kind == "megatron" and not head.startswith(b"MMIDIDX"):
         return None
     return Source(file, kind)
@@ -93,7 +93,7 @@ def _numbers(ws: Workspace, file: RunFile, kind: str, base: str, named: bool) ->
     """A file of numbers that may be tokens: not weights, not a saved state."""
     if not named and (_WEIGHTS.search(base) or not _TOKENS.search(file.name)):
         return None
-    if kind == "tokens" and ws.read(file, 8).startswith(_NO_TOKENS):
+    if kind == "tokens" and ws.head(file).startswith(_NO_TOKENS):
         return None
     return Source(file, kind)
 

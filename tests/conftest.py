@@ -12,15 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-
-# A gate must say the same twice; new examples are looked for at every run outside of it.
-settings.register_profile("gate", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("gate")
 
 ROOT = Path(__file__).resolve().parent.parent
-_REAL = re.compile(r"^(?:import subprocess|from tests\.(?:checkpoints|jobs|live|tools\.(?:training_runs|machine)))", re.MULTILINE)
+_REAL = re.compile(
+    r"^\s*(?:import (?:subprocess|torch\.multiprocessing)"
+    r"|from tests\.(?:checkpoints|jobs|live|tools\.(?:training_runs|machine)))",
+    re.MULTILINE,
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -84,7 +82,13 @@ def process() -> Doctor:
     def run(*arguments: object, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-c", "from traindoctor.agent.cli import main; raise SystemExit(main())"]
         return subprocess.run(
-            [*argv, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False, input=stdin, cwd=cwd
+            [*argv, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            input=stdin,
+            cwd=cwd,
         )
 
     return run

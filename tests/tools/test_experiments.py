@@ -12,6 +12,8 @@ from traindoctor.agent.tools.experiments import overfit_one_batch, zero_input_ba
 from traindoctor.agent.types import ToolResult
 from traindoctor.agent.workspace import Workspace
 
+pytestmark = pytest.mark.real
+
 SCRIPT = """
 import argparse, json, os, torch
 p = argparse.ArgumentParser()

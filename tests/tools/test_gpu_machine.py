@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -113,9 +112,8 @@ def test_a_lost_card(driver: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_driver_that_never_answers(driver: pytest.MonkeyPatch, tmp_path: Path) -> None:
     driver.setenv("FAKE_NVML", "hang")
     driver.setattr(nvml_answer, "SECONDS", 2.0)
-    began = time.monotonic()
-    result = look(tmp_path / "run")
-    assert time.monotonic() - began < 10 and result.outcome == "finding"
+    result = look(tmp_path / "run")  # the stand-in sleeps for an hour
+    assert result.outcome == "finding"
     assert values(result, "gpu.no_answer") == ["memory of GPU 1"] and "did not answer within 2 s" in result.summary
 
 

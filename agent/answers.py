@@ -30,7 +30,7 @@ class _Row:
 
     key: str
     says: str
-    cause: str
+    page: str
     level: Literal["stops", "look", ""]
     predicate: Predicate | None
 
@@ -55,7 +55,7 @@ def preflight_calls(hardware: Mapping[str, Any]) -> list[Call]:
 def _rows() -> tuple[_Row, ...]:
     return tuple(
         _Row(
-            row["key"], row["says"], row.get("cause", ""), level,
+            row["key"], row["says"], row.get("playbook", row.get("cause", "")), level,
             Predicate(key=row["key"], op=row["op"], value=row["value"]) if "op" in row else None,
         )
         for kind, level in LEVELS.items()
@@ -142,8 +142,8 @@ def _launch(facts: Facts, playbooks: Sequence[Playbook]) -> Report:
     title += f", {_count(len(look), 'thing')} to look at." if look else "."
     report = _report(title, [_sentence(row, e) for found in told.values() for row, e in found[:SHOWN]])
     pages = _pages(playbooks)
-    causes = dict.fromkeys(row.cause for row, _ in stops if row.cause in pages)
-    report.fixes = [_fix(pages[cause]) for cause in causes if pages[cause].fixes]
+    wanted = dict.fromkeys(row.page for row, _ in stops if row.page in pages)
+    report.fixes = [_fix(pages[page]) for page in wanted if pages[page].fixes]
     hidden = len(stops[SHOWN:]) + len(look[SHOWN:])
     if hidden:
         report.next_steps.append(f"{_count(hidden, 'further thing')}: doctor tool lint-settings, find-hazards")
@@ -175,8 +175,8 @@ def _sentence(row: _Row, e: Evidence) -> Sentence:
 
 
 def _pages(playbooks: Sequence[Playbook]) -> Mapping[str, Playbook]:
-    """The playbook of each cause, the one named like it first."""
-    pages: dict[str, Playbook] = {}
+    """Playbooks by slug, and for each cause one, that named like it first."""
+    pages = {p.slug: p for p in playbooks}
     for p in playbooks:
         if p.slug.replace("/", ".") == p.cause:
             pages[p.cause] = p

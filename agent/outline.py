@@ -78,9 +78,9 @@ def outline(report: Report) -> Outline:
     root = report.root_cause
     percent = f", {_percent(root.confidence)}" if report.status in ("confirmed", "likely", "hypothesis") else ""
     return Outline(
-        verdict=one_line(root.id or "answer"),
+        verdict=one_line(root.id or root.title or "answer"),
         certainty=f"{_STATUS[report.status]}{percent}",
-        title=one_line(root.title),
+        title=one_line(root.title) if root.id else "",
         first_failure=_first_failure(report),
         sections=[s for s in sections if s.items],
         footer=_footer(report),

@@ -10,13 +10,6 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
-COMMANDS = (
-    (), ("ask",), ("triage",), ("playbook",), ("playbook", "list"), ("playbook", "show"),
-    ("playbook", "check"), ("playbook", "coverage"), ("index",), ("index", "build"), ("index", "add"),
-    ("index", "remove"), ("index", "search"), ("index", "status"), ("eval",), ("collect",),
-    ("sessions",), ("sessions", "show"), ("config",), ("config", "show"), ("salvage",), ("salvage", "reset-optimizer"),
-)  # fmt: skip
-
 HEAD = """# The command line
 
 Made from `doctor --help` by `make docs`.
@@ -38,10 +31,22 @@ def schema() -> str:
     return json.dumps({"$id": SCHEMA, **found}, indent=2) + "\n"
 
 
+def commands() -> list[tuple[str, ...]]:
+    """Every command and group, as the command line declares them; the diagnostics have a page of their own."""
+    import typer
+    from traindoctor.agent.cli import app
+
+    def below(found: Any, path: tuple[str, ...]) -> list[tuple[str, ...]]:
+        inner = getattr(found, "commands", {})
+        return [path, *(c for name, each in inner.items() if name != "tool" for c in below(each, (*path, name)))]
+
+    return below(typer.main.get_command(app), ())
+
+
 def command_line() -> str:
     """The help of every command."""
     parts = [HEAD]
-    for command in COMMANDS:
+    for command in commands():
         parts.append(f"## {' '.join(('doctor', *command))}\n\n```text\n{_help(command)}\n```\n")
     return "\n".join(parts)
 
@@ -70,6 +75,33 @@ the run was made here, lately, or where processes were named with `--pid`.
 """
 
 
+FOLKLORE_HEAD = """# Settings that do nothing, or not what is believed
+
+Made from `knowledge/folklore.yaml` by `make docs`. `doctor tool lint-settings` finds them in a run's files
+(`lint.folklore_setting`), `doctor preflight` before a start, and no playbook recommends one.
+
+| setting | where | what is wrong with it | what works | looked up in |
+|---|---|---|---|---|
+"""
+
+
+def folklore() -> str:
+    """Every setting that circulates and has no effect, with what to set instead and where that was looked up."""
+    import yaml
+    from traindoctor.agent.playbook import KNOWLEDGE
+
+    def cell(text: str) -> str:
+        return " ".join(text.split()).replace("|", "\\|")
+
+    rows = []
+    for e in yaml.safe_load((KNOWLEDGE / "folklore.yaml").read_text(encoding="utf-8")):
+        spelled = f"`{cell(e['spelled'])}`" + (f" with `{cell(e['value'])}`" if "value" in e else "")
+        where, sources = ", ".join(e.get("in", [])) or "any", "; ".join(e["sources"])
+        cells = (spelled, where, *map(cell, (e["says"], e["works"], sources)))
+        rows.append(f"| {' | '.join(cells)} |\n")
+    return FOLKLORE_HEAD + "".join(rows)
+
+
 def tools() -> str:
     """Every diagnostic: what it does, when to use it, its options, the evidence it gives."""
     from traindoctor.agent.tool import all_tools
@@ -88,7 +120,7 @@ def _tool(tool: Any) -> str:
     return "\n".join([*parts, *([""] if tool.arguments.model_fields else []), f"Evidence: {keys}.", ""])
 
 
-PAGES = {"report.schema.json": schema, "cli.md": command_line, "tools.md": tools}
+PAGES = {"report.schema.json": schema, "cli.md": command_line, "tools.md": tools, "folklore.md": folklore}
 
 if __name__ == "__main__":
     for name, make in PAGES.items():

@@ -62,8 +62,8 @@ def test_commands_of_the_readme_work(doctor: Doctor, command: str, tmp_path: Pat
     """Those over the bundled incident are run on a copy of it; of the others, the options must exist."""
     command = command.split("  #")[0]
     words = shlex.split(command)[1:]
-    if "evals/demo" in command:
-        shutil.copytree(ROOT / "evals" / "demo", tmp_path / "evals" / "demo")
+    if bundled := re.search(r"evals/(demo|preflight)", command):
+        shutil.copytree(ROOT / bundled[0], tmp_path / bundled[0])
         done = doctor(*words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert done.stdout
@@ -90,6 +90,18 @@ def test_the_picture_in_the_readme_is_what_the_command_says(doctor: Doctor) -> N
     assert shown[0].split(",")[0] in picture  # the cause and its status; the percentage may move
     titles = {"What happened", "Evidence", "What to do", "Checked"}
     assert titles <= set(shown) & set(picture.splitlines())
+
+
+def test_the_preflight_in_the_readme_is_what_the_command_says(doctor: Doctor) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    picture = next(b for b in re.findall(r"```text\n(.*?)```", text, re.DOTALL) if b.startswith("$ doctor preflight"))
+    command, *shown = picture.splitlines()
+    said = doctor(*shlex.split(command)[2:], cwd=ROOT).stdout
+
+    def plain(text: str) -> list[str]:
+        return [re.sub(r"E\d+", "E", line).strip() for line in text.splitlines() if line.strip(". ")]
+
+    assert plain("\n".join(shown)) == plain(said)[: len(plain("\n".join(shown)))]
 
 
 def test_the_readme_has_commands() -> None:

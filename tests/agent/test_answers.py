@@ -34,7 +34,7 @@ def test_a_knowledge_question_is_answered_with_citations_and_blames_nothing(tmp_
     assert by_id[report.summary[0].cites[0]].file == "knowledge/xid.yaml"
     assert any(e.file == "playbook hw/gpu_fell_off_bus" for e in report.evidence)
     assert [c.tool for c in report.checked] == ["look_up"]
-    assert "knowledge/xid.yaml" in as_page(report) and "answer" in as_plain(report)
+    assert "knowledge/xid.yaml" in as_page(report) and "an answer" in as_plain(report)
 
 
 def test_what_nobody_knows_is_said(tmp_path: Path) -> None:
@@ -129,6 +129,7 @@ def test_the_table_of_the_preflight_names_what_exists() -> None:
     rows = [row for level in ("stops", "look", "known") for row in table[level]]
     tools = all_tools()
     assert {row["cause"] for row in rows if "cause" in row} <= set(causes())
+    assert {row["playbook"] for row in rows if "playbook" in row} <= {slug for slug, _ in playbook_files(KNOWLEDGE)}
     assert all(call.tool in tools for call in preflight_calls({}))
     keys = [row["key"] for row in rows if not row["key"].endswith("*")] + table["ordinary"]
     assert not [key for key in keys if not any(t.allows(key) for t in tools.values())]

@@ -40,7 +40,8 @@ class Concluded:
 
 def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], causes: dict[str, str]) -> Concluded:
     """Judge a diagnosis and write the report around what stands."""
-    evidence = {e.id: e for found in facts.by_key.values() for e in found}
+    # what a playbook or document says bears out an answer, never what happened in a run
+    evidence = {e.id: e for found in facts.by_key.values() for e in found if e.kind != "document"}
     by_slug = {p.slug: p for p in playbooks}
     cause = diagnosis.cause if diagnosis.cause in causes else INSUFFICIENT
     leader = next((h for h in diagnosis.hypotheses if h.cause == cause), None)

@@ -135,3 +135,12 @@ def test_a_teams_playbook_joins_the_built_in_ones(tmp_path: Path) -> None:
     own(tmp_path / "team", GOOD)
     report = ask(run, tmp_path / "team", tmp_path / "state")
     assert (report["root_cause"]["id"], report["root_cause"]["playbook"]) == ("dist.ib_link", "dist/blue_switch")
+
+
+def test_a_teams_playbook_overrides_the_built_in_one_of_its_name(tmp_path: Path) -> None:
+    own(tmp_path, GOOD.replace("The blue switch flaps", "Our own words for it"), "dist/ib_link")
+    shown = subprocess.run(
+        [Path(sys.executable).with_name("doctor"), "playbook", "show", "dist/ib_link"],
+        env={**os.environ, "DOCTOR_KNOWLEDGE": str(tmp_path)}, capture_output=True, text=True, check=True, timeout=60,
+    ).stdout  # fmt: skip
+    assert "Our own words for it" in shown and "InfiniBand" not in shown

@@ -9,13 +9,17 @@ import pytest
 import yaml
 from traindoctor.agent.answers import preflight_calls
 from traindoctor.agent.cli import main
+from traindoctor.agent.conclude import conclude
 from traindoctor.agent.events import ReportReady
+from traindoctor.agent.planner import Diagnosis
 from traindoctor.agent.playbook import KNOWLEDGE, causes, playbook_files
+from traindoctor.agent.predicates import Facts
 from traindoctor.agent.reading.catalogue import entries
 from traindoctor.agent.render import as_page, as_plain
-from traindoctor.agent.report import Report
+from traindoctor.agent.report import Report, Sentence
 from traindoctor.agent.session import diagnose
 from traindoctor.agent.tool import all_tools
+from traindoctor.agent.types import Evidence
 from traindoctor.agent.workspace import Workspace
 
 
@@ -69,6 +73,13 @@ def test_a_fit_is_estimated_from_the_question(tmp_path: Path) -> None:
     assert any("ZeRO" in s.text for s in report.summary), "says what makes it fit"
     assert asked("will Qwen2.5-7B fit on 8 x 640 GB", tmp_path).root_cause.title == "It fits."
     assert "nothing to estimate" in asked("will it fit on 8 x 80 GB", tmp_path).root_cause.title
+
+
+def test_a_document_bears_out_no_diagnosis() -> None:
+    book = Evidence(id="E1", key="knowledge.passage", kind="document", file="playbook hw/x", text="the card fell off the bus")
+    said = Diagnosis("none.insufficient_evidence", [], [Sentence(text="The card fell off the bus.", cites=["E1"])])
+    concluded = conclude(said, Facts.of([book]), [], causes())
+    assert concluded.dropped and not concluded.report.evidence
 
 
 JOB = """#!/bin/bash

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 from .files import Line
 
@@ -14,3 +16,12 @@ def output_lines(text: str) -> Iterator[Line]:
         data = line.encode(errors="replace")
         yield Line(number, offset, data)
         offset += len(data) + 1
+
+
+def fact_of(line: Line) -> dict[str, Any]:
+    """The JSON object that one of our own probes printed on a line; empty for anything else."""
+    try:
+        fact = json.loads(line.data)
+    except ValueError:
+        return {}
+    return fact if isinstance(fact, dict) else {}

@@ -44,7 +44,6 @@ class Estimate:
     model: Model
     plan: Plan
     parameters: Parameters
-    trained: float
     moments: tuple[Moment, ...]
     host: float
 
@@ -93,7 +92,7 @@ def _stage(model: Model, plan: Plan, stage: int) -> Estimate:
         Moment("end of backward", _merged(fixed, {"gradients": grads, "workspace": work.last_transient})),
         Moment("update", _merged(fixed, {"gradients": grads, "workspace": _update(model, plan, held)})),
     )  # fmt: skip
-    return Estimate(model, plan, held, _trained(model, plan, held), tuple(_clean(m) for m in moments), host)
+    return Estimate(model, plan, held, tuple(_clean(m) for m in moments), host)
 
 
 def _clean(moment: Moment) -> Moment:

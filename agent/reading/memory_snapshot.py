@@ -67,11 +67,10 @@ class Device:
 
 @dataclass(slots=True)
 class Snapshot:
-    """A file's devices that held anything, and the allocator's settings as it prints them."""
+    """A file's devices that held anything."""
 
     file: RunFile
     devices: list[Device] = field(default_factory=list)
-    settings: dict[str, Any] = field(default_factory=dict)
 
 
 def candidates(ws: Workspace) -> list[RunFile]:
@@ -127,9 +126,7 @@ def of_mapping(held: Any, file: RunFile) -> Snapshot:
                 device.trace = trace_of(entries)
     except (AttributeError, TypeError, KeyError, ValueError) as e:
         raise ParseError(f"not the fields of a snapshot: {type(e).__name__}: {str(e)[:80]}") from None
-    settings = held.get("allocator_settings")
-    made = Snapshot(file, [d for _, d in sorted(devices.items())], settings if isinstance(settings, dict) else {})
-    return made
+    return Snapshot(file, [d for _, d in sorted(devices.items())])
 
 
 def _whole(value: Any) -> int:

@@ -46,7 +46,6 @@ class Trace:
     ooms: list[Failed] = field(default_factory=list)
     troughs: list[int] = field(default_factory=list)
     grown: Counter[str] = field(default_factory=Counter)
-    allocated: Counter[str] = field(default_factory=Counter)
 
     @property
     def leaks(self) -> bool:
@@ -118,7 +117,6 @@ def _walk(trace: Trace, entries: list[Any]) -> tuple[list[int], list[str]]:
             trace.allocations += 1
             trace.live += size
             by_place[place] += size
-            trace.allocated[place] += size
             if trace.live > trace.peak:
                 trace.peak = trace.live
         elif action == "free_completed" and (known := sizes.pop(entry["addr"], None)):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .command_output import output_lines
+from .command_output import fact_of, output_lines
 from .files import Line
 from .smi import Reading
 
@@ -46,7 +45,7 @@ def _read(done: Completed) -> Answer:
     answer = Answer(done)
     asking: tuple[dict[str, Any], Line] | None = None
     for line in output_lines(done.stdout):
-        fact = _fact(line)
+        fact = fact_of(line)
         if "asking" in fact:
             asking = (fact, line)
         elif "field" in fact:
@@ -62,14 +61,6 @@ def _read(done: Completed) -> Answer:
     elif not answer.usable and not answer.why:
         answer.why = (done.stderr.strip().splitlines() or ["the child that asks NVML printed nothing"])[-1][:200]
     return answer
-
-
-def _fact(line: Line) -> dict[str, Any]:
-    try:
-        fact = json.loads(line.data)
-    except ValueError:
-        return {}
-    return fact if isinstance(fact, dict) else {}
 
 
 def _take(answer: Answer, fact: dict[str, Any], line: Line) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .failures import Failures
 from .logpass import LogPass
+from .spans import spans
 
 CAP = 12_000  # characters
 FILES, GROUPS, NOTES, SIGNATURES = 24, 12, 16, 24
@@ -76,12 +77,5 @@ def _signatures(found: LogPass) -> list[str]:
 
 
 def _ranks(ranks: list[int]) -> str:
-    """`0-3, 7` for 0, 1, 2, 3, 7."""
-    spans: list[list[int]] = []
-    for r in ranks:
-        if spans and r == spans[-1][1] + 1:
-            spans[-1][1] = r
-        else:
-            spans.append([r, r])
-    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans[:12])
-    return text + (f" and {len(spans) - 12} more spans" if len(spans) > 12 else "")
+    shown = spans(ranks)
+    return ", ".join(shown[:12]) + (f" and {len(shown) - 12} more spans" if len(shown) > 12 else "")

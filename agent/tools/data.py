@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ..reading import dumps, samples
 from ..reading.datasets.limits import Limits, limits
-from ..reading.datasets.overlap import shared
+from ..reading.datasets.overlap import held_out, shared
 from ..reading.datasets.rows import Row
 from ..reading.files import Line, RunFile
 from ..reading.records import Record, records
@@ -87,7 +87,7 @@ def _questions(found: list[Record], limits: Limits) -> Iterator[samples.Found]:
 
 def _overlap(ws: Workspace, files: list[RunFile]) -> Iterator[Evidence]:
     """Records of a test file that a training file holds too."""
-    tests = [f for f in files if re.search(r"(?i)(^|[/_.-])(test|eval|valid|val|dev|holdout|benchmark)", f.name)]
+    tests = [f for f in files if held_out(f.name)]
     trains = [f for f in files if f not in tests and re.search(r"(?i)train", f.name)]
     few = [r for f in (*tests, *trains) for r in records(ws, f)] if tests and trains else []
     if 0 < len(few) <= FEW:

@@ -40,7 +40,7 @@ def check_dataset(
     evenly and the answer says how much was looked at.
     """
     chosen = sources(ws, path)
-    tests = sources(ws, against) if against else [s for s in chosen if held_out(s)]
+    tests = sources(ws, against) if against else [s for s in chosen if held_out(s.file.name)]
     if against and not tests:
         raise ToolError(
             f"no evaluation set named {against} among the files of the run (give its path beside the run's)"

@@ -11,6 +11,7 @@ from ..reading.flight.recordings import Recording, recordings, stack
 from ..reading.flight.rules import operation
 from ..reading.flight.story import Story, story
 from ..reading.flight.verdict import Side, Verdict
+from ..reading.spans import spans
 from ..tool import clean, failed, finding, not_applicable, tool
 from ..types import Evidence, ToolResult, Value
 from ..workspace import Workspace
@@ -219,15 +220,9 @@ def _side(side: Side) -> str:
 
 def _ranks(ranks: list[int]) -> str:
     """`ranks 0-3, 7` with the exact number where it is cut."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    shown = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs[:SHOWN])
+    runs = spans(ranks)
     more = f" ... ({len(ranks)} in all)" if len(runs) > SHOWN else ""
-    return f"rank{'s' if len(ranks) != 1 else ''} {shown}{more}"
+    return f"rank{'s' if len(ranks) != 1 else ''} {', '.join(runs[:SHOWN])}{more}"
 
 
 def _summary(s: Story) -> Iterator[str]:

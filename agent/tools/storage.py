@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pydantic import Field
 
 from ..errors import ToolError
 from ..playbook import KNOWLEDGE
-from ..reading.command_output import output_lines
+from ..reading.command_output import fact_of, output_lines
 from ..reading.files import Line
 from ..shell import Completed
 from ..tool import clean, failed, finding, not_applicable, tool
@@ -52,7 +51,7 @@ def storage_speed(
     folder = _folder(ws, path)
     argv = [sys.executable, "-I", "-m", PROGRAM, str(folder), str(megabytes), f"{SECONDS:g}", str(FILES)]
     done = ws.shell(argv, SECONDS + GRACE)
-    said = [(fact, line) for line in output_lines(done.stdout) if (fact := _fact(line))]
+    said = [(fact, line) for line in output_lines(done.stdout) if (fact := fact_of(line))]
     head = next((fact for fact, _ in said if "folder" in fact), {})
     if done.code is None and head:
         ws.shell([sys.executable, "-I", "-m", PROGRAM, "--remove", str(head["folder"])], GRACE)
@@ -77,14 +76,6 @@ def _folder(ws: Workspace, path: str) -> Path:
     if not folder.exists():
         raise ToolError(f"no such path: {folder}", "name a folder that the job uses")
     return (folder if folder.is_dir() else folder.parent).resolve()
-
-
-def _fact(line: Line) -> dict[str, Any]:
-    try:
-        found = json.loads(line.data)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 @cache

@@ -156,3 +156,10 @@ def test_a_speaker_that_no_template_knows(tmp_path) -> None:
     assert not [k for k, _ in _check(tmp_path, data__jsonl=_jsonl(*rows))[1] if k == "data.unknown_role"]
     rows.append({"messages": [{"role": "user", "content": "Hi"}, {"role": "narrator", "content": "Hello."}]})
     assert _check(tmp_path, data__jsonl=_jsonl(*rows))[1]["data.unknown_role", 6] == "narrator"
+
+
+def test_sets_held_out_are_told_by_one_rule() -> None:
+    from traindoctor.agent.reading.datasets.overlap import held_out
+
+    assert all(map(held_out, ("data/test.jsonl", "eval_set.json", "evaluation-2.csv", "val0.jsonl", "x/dev/a.json")))
+    assert not any(map(held_out, ("train.jsonl", "latest.jsonl", "testimonials.jsonl", "values.csv", "device.json")))

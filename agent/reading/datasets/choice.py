@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-import zlib
 from collections.abc import Sequence
 
-from .questions import body
+from .questions import body, ratio
 from .rows import Row
 
 _ODD = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f\u0080-\u009f\ufffd\u200b-\u200f\u202a-\u202e\u2066-\u2069\ue000-\uf8ff]")
@@ -28,9 +27,3 @@ def picked(rows: Sequence[Row], where: str, count: int, seed: int) -> list[Row]:
         judged = [(ratio(body(r)), r) for r in rows if len(body(r)) >= 200]
         return [r for value, r in sorted(judged, key=lambda pair: pair[0])[:count] if value < 0.25]
     return [r for r in rows if _ODD.search(body(r))][:count]
-
-
-def ratio(text: str) -> float:
-    """Bytes of a text when packed by zlib, as a share of its own."""
-    data = text[:50_000].encode("utf-8", "replace")
-    return len(zlib.compress(data, 1)) / max(1, len(data))

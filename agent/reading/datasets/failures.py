@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..records import tokens
+from .questions import ratio
 from .results import Item
 
 REPEATED = 0.12  # bytes of a packed text, as a share of its own, below which it repeats itself
@@ -40,7 +40,7 @@ def reasons(item: Item) -> Iterator[str]:
         yield "stopped_early"
     if "<think>" in text and "</think>" not in text:
         yield "reasoning_unclosed"
-    if len(text) >= SHORT and len(zlib.compress(text.encode("utf-8", "replace"), 1)) < REPEATED * len(text.encode()):
+    if len(text) >= SHORT and ratio(text) < REPEATED:
         yield "repetition"
     if _REFUSAL.search(text[:200]):
         yield "refusal"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ... import deadline
 from ..minhash import grams, words
-from .rows import Row, Source
+from .rows import Row
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,9 @@ WORDS, FEWEST = 13, 8  # words of an n-gram; an item of fewer words than the sec
 SHARE = 0.5  # of an item's n-grams that must occur
 ITEMS = 20_000
 TEXT = 1_000_000  # characters of one training text
-_HELD_OUT = re.compile(r"(?i)(^|[/_.\-])(test|eval|valid|validation|val|dev|holdout|heldout|benchmark)([/_.\-\d]|$)")
+_HELD_OUT = re.compile(
+    r"(?i)(^|[/_.\-])(test|eval(?:uation)?|val(?:id(?:ation)?)?|dev|h[oe]ldout|benchmark)([/_.\-\d]|$)"
+)
 _QUESTION = ("question", "prompt", "instruction", "problem", "query", "input", "text", "doc", "messages", "content")
 
 
@@ -32,9 +34,9 @@ class Shared:
     share: float
 
 
-def held_out(source: Source) -> bool:
+def held_out(name: str) -> bool:
     """Whether a file's name says that it is an evaluation set."""
-    return bool(_HELD_OUT.search(source.file.name))
+    return bool(_HELD_OUT.search(name))
 
 
 def question_of(row: Row) -> str:

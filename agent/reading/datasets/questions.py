@@ -25,6 +25,12 @@ _SCRIPTS = ("LATIN", "CJK", "CYRILLIC", "ARABIC", "HANGUL", "HIRAGANA", "KATAKAN
             "GREEK")  # fmt: skip
 
 
+def ratio(text: str) -> float:
+    """Bytes of a text when packed by zlib, as a share of its own."""
+    data = text[:50_000].encode("utf-8", "replace")
+    return len(zlib.compress(data, 1)) / max(1, len(data))
+
+
 def body(row: Row) -> str:
     """All text of a record in one piece."""
     return "\n".join(row.texts())
@@ -73,13 +79,13 @@ def packing(rows: Sequence[Row]) -> Iterator[Found]:
         if len(data) < LEAST:
             continue
         judged += 1
-        ratio = len(zlib.compress(data, 1)) / len(data)
-        if ratio < REPETITIVE:
-            repetitive.append((round(ratio, 4), r))
-        elif ratio > RANDOM and len(data) >= RANDOM_LEAST and text.isascii() and text.count(" ") < len(text) / 50:
+        share = ratio(text)
+        if share < REPETITIVE:
+            repetitive.append((round(share, 4), r))
+        elif share > RANDOM and len(data) >= RANDOM_LEAST and text.isascii() and text.count(" ") < len(text) / 50:
             random.append(r)
-    for ratio, r in sorted(repetitive, key=lambda pair: pair[0])[:3]:
-        yield "repetitive", ratio, r
+    for share, r in sorted(repetitive, key=lambda pair: pair[0])[:3]:
+        yield "repetitive", share, r
     for r in random[:2]:
         yield "random_text", len(random), r
     if repetitive and len(repetitive) >= 0.01 * judged:

@@ -27,7 +27,6 @@ class TokenLook:
     first_beyond: int = -1
     below: int = 0
     ends: int = 0
-    zeros: int = 0
     longest_run: int = 0
     run_at: int = 0
     found: list[tuple[str, Any, str, str]] = field(default_factory=list)

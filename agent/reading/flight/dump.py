@@ -67,7 +67,6 @@ class Dump:
     members: dict[Key, tuple[int, ...]]
     work: dict[Key, Work]
     peers: dict[Key, Work]
-    status: dict[str, dict[str, int]]
     begins: int = 0
     count: int = 0
     backend: str = ""
@@ -89,7 +88,7 @@ def parse(file: RunFile, data: bytes) -> Dump:
     first = entries[0] if entries else {}
     return Dump(
         file, file.rank, _word(content.get("version")), _members(content.get("pg_config")), work, peers,
-        _status(content.get("pg_status")), begins=_int(first.get("record_id")), count=len(entries),
+        begins=_int(first.get("record_id")), count=len(entries),
         backend=_word(first.get("profiling_name")).partition(":")[0],
     )  # fmt: skip
 
@@ -214,17 +213,6 @@ def _members(groups: Any) -> dict[Key, tuple[int, ...]]:
 def _listed(ranks: str) -> tuple[int, ...]:
     """`[0, 1]` as numbers; every rank of a group repeats the same text."""
     return tuple(sorted({int(n) for n in _LIST.findall(ranks) if len(n) < 8}))[:RANKS]
-
-
-def _status(groups: Any) -> dict[str, dict[str, int]]:
-    """Last enqueued, started and completed collective of each process group; -1 for none."""
-    if type(groups) is not dict:
-        return {}
-    return {
-        _word(name): {_word(k): _int(v) for k, v in numbers.items()}
-        for name, numbers in groups.items()
-        if type(numbers) is dict
-    }
 
 
 def _word(value: Any) -> str:

@@ -22,7 +22,6 @@ class Unpaired:
     number: int
     sizes: list
     record: int
-    at: int
 
 
 def unpaired(group: Group, recording: Recording, most: int = 64) -> list[Unpaired]:
@@ -34,20 +33,20 @@ def unpaired(group: Group, recording: Recording, most: int = 64) -> list[Unpaire
         if target in recording.dumps:
             low = _from(group, recording, target, got)
             found += [
-                Unpaired("unreceived", source, target, n, work.rows[at][2], work.records[at], at)
+                Unpaired("unreceived", source, target, n, work.rows[at][2], work.records[at])
                 for n, (work, at) in sent.items()
                 if n not in got and n >= low
             ]
         for n in sent.keys() & got.keys():
             (work, at), (other, there) = sent[n], got[n]
             if work.rows[at][2] != other.rows[there][3]:
-                found.append(Unpaired("size", source, target, n, work.rows[at][2], work.records[at], at))
+                found.append(Unpaired("size", source, target, n, work.rows[at][2], work.records[at]))
     for (source, target), got in receives.items():
         sent = sends.get((source, target), {})
         if source in recording.dumps:
             low = _from(group, recording, source, sent)
             found += [
-                Unpaired("unsent", target, source, n, work.rows[at][3], work.records[at], at)
+                Unpaired("unsent", target, source, n, work.rows[at][3], work.records[at])
                 for n, (work, at) in got.items()
                 if n not in sent and n >= low
             ]

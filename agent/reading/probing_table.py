@@ -14,6 +14,8 @@ def table(text: str, limit: int = 2000) -> list[dict[str, str]]:
     heading = False
     for line in text.splitlines():
         if line.startswith("┌"):
+            if names:
+                break  # another table
             heading = True
         elif line.startswith("├"):
             heading = False

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from traindoctor.agent.errors import ToolError
 from traindoctor.agent.reading.probing_client import refusal
@@ -144,6 +144,7 @@ def test_a_wrapped_table() -> None:
 
 
 @given(st.lists(st.sampled_from(["┌──┬──┐", "│ a │ b │", "├──┼──┤", "│   │ c │", "└──┴──┘", "│ a │", "x"]), max_size=20))
+@example(["┌──┬──┐", "│ a │ b │", "├──┼──┤", "│ a │ b │", "┌──┬──┐", "│ a │"])
 def test_any_mixture_of_lines(lines: list[str]) -> None:
     for row in table("\n".join(lines)):
         assert isinstance(row, dict)

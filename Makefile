@@ -23,7 +23,7 @@ demo: $(VENV)/.installed  ## Set up, build the index and diagnose the bundled in
 test: $(VENV)/.test  ## Run the tests
 	@$(BIN)/python -m pytest -n 2 </dev/null
 
-unit: $(VENV)/.test  ## Run the tests that start no program
+unit: $(VENV)/.test  ## Run the tests that start no program and take no long time
 	@$(BIN)/python -m pytest -n 2 -m "not real and not soak" </dev/null
 
 soak: $(VENV)/.test  ## Run the tests that take minutes: long fuzzing

@@ -174,6 +174,7 @@ def test_a_failure_within_a_huge_overwritten_line(tmp_path: Path) -> None:
     assert scan_logs(Workspace([tmp_path])).outcome == "finding"
 
 
+@pytest.mark.real
 @pytest.mark.timeout(60)
 def test_twenty_thousand_small_files(tmp_path: Path) -> None:
     for i in range(200):
@@ -203,6 +204,7 @@ def test_a_thousand_rank_logs(tmp_path: Path) -> None:
     assert [e.value for e in rank_roster(ws).evidence if e.key == "rank.first_failed"] == [513]
 
 
+@pytest.mark.real
 @pytest.mark.timeout(60)
 def test_memory_does_not_grow_with_what_is_hit(tmp_path: Path) -> None:
     line = b"2024-01-01 10:00:00 ERROR root: ValueError: the same again and again\n"

@@ -74,6 +74,7 @@ def test_questions_only_steer() -> None:
     assert heavy == []
 
 
+@pytest.mark.real
 def test_patterns_are_cheap_enough_for_one_database() -> None:
     hyperscan = pytest.importorskip("hyperscan")
     patterns = [(p.slug, s.pattern) for p in known() for s in p.signatures]

@@ -91,6 +91,7 @@ def test_a_csv_of_a_million_columns_and_one_of_open_quotes(tmp_path) -> None:
     assert ask(tmp_path).values("data.torn_records")
 
 
+@pytest.mark.real
 def test_memory_is_bounded(tmp_path) -> None:
     row = json.dumps({"input_ids": list(range(2000)), "labels": list(range(2000))}).encode() + b"\n"
     (tmp_path / "train.jsonl").write_bytes(row * 1000)

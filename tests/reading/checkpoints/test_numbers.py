@@ -64,6 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", ["zip.pt", "legacy.pt", "plain.safetensors"])
 def test_statistics_agree_with_torch(folder: Path, name: str) -> None:
     ws = Workspace([folder])

@@ -69,17 +69,22 @@ def is_answered(intent: str, facts: Facts) -> bool:
     return keys is None or any(facts.get(key) for key in keys)
 
 
-def answer(intent: str, facts: Facts, playbooks: Sequence[Playbook]) -> Report:
-    """The report for an intent; says so where nothing answers it."""
-    looked_up = bool(facts.get("knowledge.*"))
+def answer(intent: str, facts: Facts, made: Sequence[Mapping[str, Any]], playbooks: Sequence[Playbook]) -> Report:
+    """The report for an intent; says so where nothing answers it.
+
+    Args:
+        facts: evidence of the calls that answer this question, and of no other.
+        made: these calls with their outcomes, as the session keeps them.
+    """
+    looked_up = {r["call"]["tool"] for r in made} <= {"look_up"}
     if intent == "knowledge" or looked_up:
-        made = _known(facts)
+        report = _known(facts)
     else:
-        made = _fit(facts) if intent == "fit" else _launch(facts, playbooks)
-    ids = dict.fromkeys(i for s in made.summary for i in s.cites)
+        report = _fit(facts) if intent == "fit" else _launch(facts, made, playbooks)
+    ids = dict.fromkeys(i for s in report.summary for i in s.cites)
     evidence = {e.id: e for found in facts.by_key.values() for e in found}
-    made.evidence = [CitedEvidence(**asdict(evidence[i])) for i in ids]
-    return made
+    report.evidence = [CitedEvidence(**asdict(evidence[i])) for i in ids]
+    return report
 
 
 def _report(title: str, sentences: list[Sentence]) -> Report:
@@ -132,14 +137,18 @@ def _fit(facts: Facts) -> Report:
     return _report(title, [Sentence(text=f"{e.text}.", cites=[e.id]) for e in told])
 
 
-def _launch(facts: Facts, playbooks: Sequence[Playbook]) -> Report:
+def _launch(facts: Facts, made: Sequence[Mapping[str, Any]], playbooks: Sequence[Playbook]) -> Report:
     """What stops the job, then what is worth a look, each with its repair."""
     told: dict[str, list[tuple[_Row, Evidence]]] = {level: [] for level in LEVELS.values()}
     for row, e in _sorted(facts):
         told[row.level].append((row, e))
     stops, look = told["stops"], told["look"]
     title = f"{_count(len(stops), 'thing')} will go wrong" if stops else "Nothing found that stops it"
-    title += f", {_count(len(look), 'thing')} to look at." if look else "."
+    title += f", {_count(len(look), 'thing')} to look at" if look else ""
+    unchecked = sum(r["outcome"] in ("failed", "not_allowed") for r in made)
+    title += f"; {_count(unchecked, 'check')} could not be made." if unchecked else "."
+    if not any(r["outcome"] in ("finding", "clean") for r in made):
+        title = "Nothing could be checked."
     report = _report(title, [_sentence(row, e) for found in told.values() for row, e in found[:SHOWN]])
     pages = _pages(playbooks)
     wanted = dict.fromkeys(row.page for row, _ in stops if row.page in pages)

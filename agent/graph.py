@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, TypedDict
 
@@ -23,7 +23,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Send, interrupt
 
-from .answers import answer, preflight_calls
+from .answers import answer, is_answered, preflight_calls
 from .calls import guarded
 from .conclude import conclude
 from .events import ApprovalNeeded, CallStarted, Event, Note, ToolFinished
@@ -51,6 +51,7 @@ class State(TypedDict):
     question: str
     turn: int
     intent: str
+    answers: list[str]  # the calls that answer this turn's question, where it asks for no diagnosis
     results: Annotated[list[dict[str, Any]], operator.add]
     calls: list[dict[str, Any]]
     diagnosis: dict[str, Any] | None
@@ -75,7 +76,7 @@ class Context:
 def recall(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     """Plan what answers the question: for a diagnosis, the cheap read-only tools over everything there is."""
     context, question = runtime.context, state.get("question", "")
-    intent = named(context.intent, question) if context.intent else intent_of(question)
+    intent = named(context.intent, question) if context.intent else intent_of(question, beside_run=_has_run(context))
     done = frozenset(_call(r).identity for r in state.get("results", []))
     if intent is None:
         calls = recalled(context.allowed, done, attached=bool(context.workspace.pids))
@@ -85,7 +86,8 @@ def recall(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
             calls = preflight_calls(hardware(question))
     todo = [asdict(c) for c in calls if c.identity not in done]
     name = intent.name if intent else ""
-    return {"calls": todo, "intent": name, "rounds": 0, "rejections": [], "report": None}
+    answers = [c.identity for c in calls] if intent else []
+    return {"calls": todo, "intent": name, "answers": answers, "rounds": 0, "rejections": [], "report": None}
 
 
 def fan_out(state: State) -> list[Send] | str:
@@ -174,7 +176,8 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     )
     question, dropped = state.get("question", ""), []
     if diagnosis.cause is None:
-        report = answer(state.get("intent", ""), facts, playbooks())
+        made = [r for r in state["results"] if _call(r).identity in state.get("answers", [])]
+        report = answer(state.get("intent", ""), _answering(state), made, playbooks())
     else:
         concluded = conclude(diagnosis, facts, playbooks(), causes())
         report, dropped = concluded.report, concluded.dropped
@@ -210,14 +213,25 @@ def build_graph(checkpointer: Any) -> Any:
     return graph.compile(checkpointer=checkpointer)
 
 
-def facts_of(state: State) -> Facts:
-    """All evidence so far, numbered E1, E2, ... in the order the calls were planned."""
-    evidence = asked(state.get("question", ""))
+def _answering(state: State) -> Facts:
+    """The evidence of this turn's own calls: a session keeps what earlier questions were answered with."""
+    return Facts.of(_numbered(state, frozenset(state.get("answers", []))))
+
+
+def _numbered(state: State, only: frozenset[str] | None = None) -> Iterator[Evidence]:
+    """Evidence as E1, E2, ... in the order the calls were planned; of some calls alone under the same numbers."""
     number = 0
     for result in state.get("results", []):
+        wanted = only is None or _call(result).identity in only
         for raw in result["evidence"]:
             number += 1
-            evidence.append(Evidence(**{**raw, "id": f"E{number}"}))
+            if wanted:
+                yield Evidence(**{**raw, "id": f"E{number}"})
+
+
+def facts_of(state: State) -> Facts:
+    """All evidence so far, with what the question asserts."""
+    evidence = [*asked(state.get("question", "")), *_numbered(state)]
     looked = [r["call"]["tool"] for r in state.get("results", []) if r["outcome"] in ("finding", "clean")]
     return Facts.of(evidence, looked)
 
@@ -229,10 +243,15 @@ def view_of(state: State, context: Context) -> View:
     done = frozenset(_call(r).identity for r in state.get("results", []))
     question = state.get("question", "")
     workspace, intent = context.workspace, state.get("intent", "")
-    attached = bool(workspace.pids)
-    diagnosable = attached or bool(workspace.by_role("log", "metrics", "capture"))
+    attached, diagnosable = bool(workspace.pids), _has_run(context)
     fitting = {} if intent else prior(question, facts)
-    return View(question, facts, known, fitting, done, context.allowed, intent, diagnosable, attached)
+    answered = is_answered(intent, _answering(state)) if intent else False
+    return View(question, facts, known, fitting, done, context.allowed, intent, answered, diagnosable, attached)
+
+
+def _has_run(context: Context) -> bool:
+    """Whether there is something to diagnose: logs, metrics or captures, or processes that were named."""
+    return bool(context.workspace.pids or context.workspace.by_role("log", "metrics", "capture"))
 
 
 def _call(result: dict[str, Any]) -> Call:

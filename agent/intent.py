@@ -16,10 +16,11 @@ from .types import Call
 
 PREFLIGHT = "preflight"
 _COUNT = re.compile(
-    r"\b(\d{1,5})\s*(?:[x\u00d7*]\s*)?(?:nvidia\s+)?(?:gpus?\b|cards?\b|[abhlv]\d{2,3}s?\b|gb200s?\b|rtx|\d{2,3}\s*gi?b\b)",
+    r"\b(?:(\d{1,3})\s*[x\u00d7*]\s*)?(\d{1,5})(?:\s*[x\u00d7*]\s*|\s+)(?:nvidia\s+)?"
+    r"(?:gpus?\b|cards?\b|[abhlv]\d{2,3}s?\b|gb200s?\b|rtx|\d{1,4}\s*gi?b\b)",
     re.IGNORECASE,
 )
-_SIZE = re.compile(r"\b(\d{2,3})\s*gi?b\b", re.IGNORECASE)
+_SIZE = re.compile(r"(?<![.\d])(\d{1,4})\s*gi?b\b", re.IGNORECASE)
 _NODES = re.compile(r"\b(\d{1,4})\s*nodes?\b", re.IGNORECASE)
 _WORD = re.compile(r"[\w./-]*\w")
 
@@ -39,6 +40,12 @@ class _Row:
     intent: str
     asks: re.Pattern[str]
     unless: re.Pattern[str]
+    beside_run: re.Pattern[str] | None  # None: never where there is a run to diagnose
+
+    def fits(self, text: str, *, beside_run: bool) -> bool:
+        if not self.asks.search(text) or self.unless.search(text):
+            return False
+        return not beside_run or (self.beside_run is not None and not self.beside_run.search(text))
 
 
 @cache
@@ -48,13 +55,21 @@ def _table() -> tuple[tuple[_Row, ...], dict[str, list[dict[str, Any]]]]:
     def either(patterns: list[str]) -> re.Pattern[str]:
         return re.compile("|".join(f"(?:{p})" for p in patterns), re.IGNORECASE)
 
-    return tuple(_Row(r["intent"], either(r["asks"]), either(r["unless"])) for r in data["rows"]), data["calls"]
+    rows = tuple(
+        _Row(r["intent"], either(r["asks"]), either(r["unless"]), either(b) if (b := r.get("beside_run")) else None)
+        for r in data["rows"]
+    )
+    return rows, data["calls"]
 
 
-def intent_of(question: str) -> Intent | None:
-    """The first intent that the question has; None for a diagnosis."""
+def intent_of(question: str, *, beside_run: bool = False) -> Intent | None:
+    """The first intent that the question has; None for a diagnosis.
+
+    Args:
+        beside_run: there are logs of a run, so that a question in doubt is about it.
+    """
     text = " ".join(question.split())[:2000]
-    row = next((r for r in _table()[0] if r.asks.search(text) and not r.unless.search(text)), None)
+    row = next((r for r in _table()[0] if r.fits(text, beside_run=beside_run)), None)
     return named(row.intent, text) if row else None
 
 
@@ -75,13 +90,14 @@ def hardware(question: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if m := _COUNT.search(question):
         nodes = _NODES.search(question)
-        found["ranks"] = int(m[1]) * (int(nodes[1]) if nodes else 1)
-    card = next((w.removesuffix("s") for w in _WORD.findall(question) if _is_card(w)), "")
+        found["ranks"] = int(m[1] or 1) * int(m[2]) * (int(nodes[1]) if nodes else 1)
+    words = [re.sub(r"^\d+x", "", w, flags=re.IGNORECASE) for w in _WORD.findall(question)]
+    card = next((w.removesuffix("s") for w in words if _is_card(w)), "")
     if m := _SIZE.search(question):
         found["gpu"] = m[1]
     elif card:
         found["gpu"] = card
-    if model := next((w for w in _WORD.findall(question) if not _is_card(w) and model_config.of_name(w)), ""):
+    if model := next((w for w in words if not _is_card(w) and model_config.of_name(w)), ""):
         found["config"] = model
     return found
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .answers import is_answered
 from .hypotheses import rank
 from .playbook import Playbook
 from .predicates import Facts
@@ -32,6 +31,7 @@ class View:
     done: frozenset[str] = frozenset()  # identities of the calls made
     allowed: Risk = Risk.READ
     intent: str = ""  # what is asked where it is not a diagnosis
+    answered: bool = False  # this turn's calls found what answers it
     diagnosable: bool = True  # there are logs, captures or processes of a run
     attached: bool = False  # the user named processes of the run
 
@@ -56,7 +56,7 @@ class Offline:
 
     def next(self, view: View) -> list[Call] | Diagnosis:
         if view.intent:
-            if is_answered(view.intent, view.facts) or not view.diagnosable:
+            if view.answered or not view.diagnosable:
                 return Diagnosis(None, [])
             if calls := recalled(view.allowed, view.done, attached=view.attached):
                 return calls  # nothing known answers it, so it may be about the run after all

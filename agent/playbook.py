@@ -19,6 +19,7 @@ Op = Literal["exists", "absent", "eq", "ne", "gt", "lt", "between", "matches", "
 Over = Literal["any", "all", "same_rank", "same_attempt"]
 
 KNOWLEDGE = Path(__file__).resolve().parent.parent / "knowledge"
+DEEPEST = 5000  # brackets of a front matter: the parser recurses in C, and deep nesting ends the process
 _QUANTITY = re.compile(r"^(-?[\d.]+(?:[eE][+-]?\d+)?)\s*([KMGT]i?B)$")
 _UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -131,6 +132,8 @@ def parse(text: str, slug: str, path: str) -> Playbook:
     if not text.startswith("---\n") or "\n---\n" not in text[4:]:
         raise KnowledgeError(f"{path}:1: no front matter between `---` lines")
     front, body = text[4:].split("\n---\n", 1)
+    if front.count("[") + front.count("{") > DEEPEST:
+        raise KnowledgeError(f"{path}:2: more than {DEEPEST} brackets in the front matter")
     try:
         data = yaml.load(front, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as e:

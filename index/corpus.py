@@ -12,6 +12,7 @@ from .places import Sources
 
 FORMAT = "4"  # raise when chunking, tokens or what is stored changes
 CARD_LINES, CARD_WIDTH = 4, 160  # example lines on a playbook's card, characters of each; all of them count as words
+FRONT_LIMIT, DEEPEST = 256 << 10, 2000  # characters of front matter, brackets in it
 _CAUSE = re.compile(r"^ {2}([a-z_]+\.[a-z0-9_]+):\s*(.+)$", re.MULTILINE)
 
 
@@ -82,6 +83,8 @@ def front_matter(text: str) -> tuple[dict[str, Any], str]:
     import yaml
 
     front, body = text[4:].split("\n---\n", 1)
+    if len(front) > FRONT_LIMIT or front.count("[") + front.count("{") > DEEPEST:
+        return {}, body  # the parser recurses in C: deep nesting ends the process
     try:
         data = yaml.load(front, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError:

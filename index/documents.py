@@ -77,6 +77,6 @@ def _checked(path: Path) -> tuple[str, bytes]:
     if not data.strip():
         raise DocumentRefused(f"{path}: empty")
     cause = front_matter(data.decode(errors="replace"))[0].get("cause")
-    if cause is not None and cause not in meanings(KNOWLEDGE):
+    if cause is not None and str(cause) not in meanings(KNOWLEDGE):
         raise DocumentRefused(f"{path}: its front matter binds it to {cause!r}, which is no cause")
     return path.name, data

@@ -31,7 +31,7 @@ def preflight(
     from .. import session as sessions
     from ..config import settle
     from ..intent import PREFLIGHT
-    from ..reading.named_paths import named_paths
+    from ..reading.named_paths import leave_foreign_out, named_paths
     from . import output
     from .material import workspace
     from .progress import follow
@@ -40,8 +40,12 @@ def preflight(
     form = output.form(json=json, markdown=markdown, plain=plain)
     workspace(config, live=False)  # a machine alone is no job: without a file, this says so
     ws = workspace(config, also=also, live=not files_only)
-    if named := named_paths(ws):
+    named, more = named_paths(ws)
+    if named:
         ws = workspace([*config, *map(str, named)], also=also, live=not files_only)
+        leave_foreign_out(ws, named)
+    if more:
+        ws.tell("settings", f"{more} further paths that they name were not looked at")
     report = follow(sessions.diagnose(ws, _question(gpu, gpus), intent=PREFLIGHT), quiet)
     output.show(report, form)
     return 1 if strict and _stops(report) else 0

@@ -31,7 +31,10 @@ class Entry:
 
 def entries(question: str) -> list[Entry]:
     """Every entry that the question names by its own term; none where it only comes near."""
-    found = [*_xids(question), *_folklore(question), *_terms(question), *_settings(question), *_versions(question)]
+    found = [*_xids(question), *_folklore(question), *_terms(question)]
+    told = {e.term.casefold() for e in found}  # what does nothing, or is a word of the field, is no setting beside
+    found += [e for e in _settings(question) if e.term.casefold() not in told]
+    found += _versions(question)
     return list({(e.document, e.term): e for e in found}.values())
 
 

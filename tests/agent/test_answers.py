@@ -15,6 +15,7 @@ from traindoctor.agent.planner import Diagnosis
 from traindoctor.agent.playbook import KNOWLEDGE, causes, playbook_files
 from traindoctor.agent.predicates import Facts
 from traindoctor.agent.reading.catalogue import entries
+from traindoctor.agent.reading.named_paths import named_paths
 from traindoctor.agent.render import as_page, as_plain
 from traindoctor.agent.report import Report, Sentence
 from traindoctor.agent.session import diagnose
@@ -65,6 +66,18 @@ def test_a_follow_up_on_knowledge_keeps_the_session(tmp_path: Path) -> None:
     *_, last = diagnose(ws, "what does Xid 79 mean", state=tmp_path, session=first.session)
     assert isinstance(last, ReportReady)
     assert (first.root_cause.id, last.report.status) == ("hw.gpu_fell_off_bus", "answer")
+
+
+def test_each_answer_of_a_session_is_its_own(tmp_path: Path) -> None:
+    first = asked("What is MFU?", tmp_path)
+    for question, title in (("Will Qwen2.5-7B fit on 8 x 80 GB?", "It does not fit."), ("What does Xid 79 mean", "Xid 79")):
+        ws = Workspace([], question=question, may_be_empty=True, live=False)
+        *_, last = diagnose(ws, question, state=tmp_path, session=first.session)
+        assert isinstance(last, ReportReady) and last.report.root_cause.title == title
+
+
+def test_a_preflight_of_nothing_gives_no_all_clear(tmp_path: Path) -> None:
+    assert "stops it" not in asked("What can go wrong with zzqx qwvvv florble?", tmp_path).root_cause.title
 
 
 def test_a_fit_is_estimated_from_the_question(tmp_path: Path) -> None:
@@ -133,6 +146,41 @@ def test_preflight_without_a_job_is_refused(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "empty").mkdir()
     assert main(["preflight", str(tmp_path / "empty")]) == 3
     assert all(line.startswith("doctor: ") for line in capsys.readouterr().err.strip().splitlines())
+
+
+def test_other_jobs_configs_beside_a_named_model_are_not_this_jobs(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = job.parent / "base"
+    base.mkdir()
+    (base / "config.json").write_text(json.dumps({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+                                                  "num_attention_heads": 4, "vocab_size": 128}))  # fmt: skip
+    (base / "ds_config.json").write_text(json.dumps({"train_batch_size": 7, "gradient_accumulation_steps": 3}))
+    job.write_text(JOB.replace("Qwen/Qwen2.5-7B", str(base)))
+    (job.parent / "ds.json").write_text(json.dumps({**DEEPSPEED, "train_batch_size": 128}))
+    main(["preflight", str(job), "--files-only", "--json"])
+    report = Report.model_validate_json(capsys.readouterr().out)
+    assert not [s.text for s in report.summary if "batch" in s.text and s.level == "stops"]
+    assert any("config.json" in str(e.file) for e in report.evidence), "the model itself is described there"
+
+
+def test_only_inputs_of_a_job_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "train.jsonl").write_text("{}\n")
+    config = tmp_path / "job" / "run.yaml"
+    config.write_text(
+        f"train_file: {tmp_path}/d/train.jsonl\nrandom_note: /etc/hostname\ndata_dir: /usr/share\n"
+        f"model_name_or_path: /etc\noutput_dir: {tmp_path}/d\ncache_dir: {tmp_path}/d\nlogging_path: ./\n"
+    )
+    assert named_paths(Workspace([config], live=False)) == ([tmp_path / "d" / "train.jsonl"], 0)
+    many = "".join(f"  - {tmp_path}/many/{n}.jsonl\n" for n in range(300))
+    (tmp_path / "many").mkdir()
+    for n in range(300):
+        (tmp_path / "many" / f"{n}.jsonl").write_text("{}\n")
+    config.write_text(f"data_files:\n{many}")
+    found, more = named_paths(Workspace([config], live=False))
+    assert len(found) == 40 and more > 100, "what is left out is told"
 
 
 def test_the_table_of_the_preflight_names_what_exists() -> None:

@@ -51,7 +51,39 @@ def test_a_question_about_a_run_is_a_diagnosis(path: Path) -> None:
         ("fits on 2 nodes of 8 H100s?", {"ranks": 16, "gpu": "H100"}),
         ("does Qwen2.5-7B fit on 4 A100 40GB cards", {"ranks": 4, "gpu": "40", "config": "Qwen2.5-7B"}),
         ("does it fit", {}),
+        ("What will go wrong on 192 GB?", {"gpu": "192"}),
+        ("2x8 H100", {"ranks": 16, "gpu": "H100"}),
+        ("8x80GB", {"ranks": 8, "gpu": "80"}),
+        ("8xH100", {"ranks": 8, "gpu": "H100"}),
     ],
 )
 def test_hardware(question: str, found: dict[str, object]) -> None:
     assert hardware(question) == found
+
+
+ABOUT_THE_RUN = [
+    "Explain why loss is NaN", "Where does the NaN come from?", "What is limiting throughput?", "What's the bottleneck?",
+    "What does Xid 79 mean and why did it crash?", "NCCL watchdog timeout, what does it mean?", "Which GPU is slow?",
+    "Which GPU has ECC errors?", "Which setting caused OOM?", "Which version of torch is installed?",
+    "How do I fix CUDA out of memory?", "Loss is NaN at 4000, what does that mean?", "What was the peak memory?",
+    "What is the learning rate?", "What is leaking memory", "When does loss diverge?", "how are experts balanced",
+    "should be 40k tok/s, it is 20k before we start compile", "what should I check before launching",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("question", ABOUT_THE_RUN)
+def test_beside_a_run_a_question_in_doubt_is_about_it(question: str) -> None:
+    assert intent_of(question, beside_run=True) is None
+
+
+@pytest.mark.parametrize("question", ["what does Xid 79 mean", "what is GSS", "what is an SXid"])
+def test_beside_a_run_the_meaning_of_a_word_is_still_told(question: str) -> None:
+    found = intent_of(question, beside_run=True)
+    assert found is not None and found.name == "knowledge"
+
+
+def test_reward_hacking_is_no_launch() -> None:
+    found = intent_of("what can go wrong with reward hacking")
+    assert found is None or found.name != "preflight"
+    rate = intent_of("Is the learning rate good to train?")
+    assert rate is None or rate.name != "preflight"

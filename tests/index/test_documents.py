@@ -102,3 +102,14 @@ def test_front_matter_binds_a_document_to_a_cause(tmp_path) -> None:
 def test_a_document_cannot_be_bound_to_what_is_no_cause(tmp_path) -> None:
     with pytest.raises(DocumentRefused, match=r"'dist.gremlins', which is no cause"):
         documents.add([_file(tmp_path, "x.md", b"---\ncause: dist.gremlins\n---\nText.\n")], tmp_path / "state")
+
+
+@pytest.mark.parametrize("front", [b"cause: [a, b]", b"cause: " + b"[" * 60_000, b"cause: {x: 1}"])
+def test_odd_front_matter_ends_nothing(tmp_path, front: bytes) -> None:
+    kept = tmp_path / "state"
+    page = _file(tmp_path, "odd.md", b"---\n" + front + b"\n---\n# Pump\n\nThe pump fails.\n")
+    try:
+        documents.add([page], kept)
+    except DocumentRefused:
+        return
+    assert lexical("pump fails", cache_dir=tmp_path / "cache", sources=Sources(tmp_path / "none", kept))

@@ -31,6 +31,7 @@ _COMMON = frozenset({
     "deadline", "default", "the", "to", "of", "with", "for", "and", "not", "python", "lib", "site", "packages",
     "init", "main", "utils", "util", "run", "error", "runtime", "py", "data", "opt", "home", "get", "set", "is",
     "was", "after", "within", "train", "training", "trainer", "src", "core", "job", "start", "grace", "period",
+    "torch", "nccl", "distributed", "process", "group",
 })  # fmt: skip
 SHARED, NEAR = 2, 0.03  # words in common; an error comes a little after its limit
 FRAMES = 4

@@ -35,3 +35,19 @@ def test_limits(tmp_path, asked, told, found):
     assert (result.outcome == "finding") is found
     if found:
         assert {e.file for e in result.evidence} == {"launch.sh", "train.log"}
+
+
+COLLECTIVE = """\
+Traceback (most recent call last):
+  File "/opt/torch/distributed/distributed_c10d.py", line 2810, in all_reduce
+    work.wait()
+RuntimeError: NCCL collective timed out after 600 seconds
+"""
+
+
+@pytest.mark.parametrize(
+    "asked", ["TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC=1800", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC=60000"]
+)
+def test_the_watchdogs_other_limits_are_not_that_of_a_collective(tmp_path, asked):
+    ws = workspace(tmp_path, launch_sh=f"export {asked}\npython train.py\n", train_log=COLLECTIVE)
+    assert check_time_limits(ws).outcome == "clean"

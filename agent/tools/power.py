@@ -15,6 +15,7 @@ from ..workspace import Workspace
 LARGEST = 8 << 20  # bytes of a file that may be a capture
 SHARE = 0.8  # of a supply; processors, drives, fans and swings above the limit take the rest
 BEFORE = 30  # lines before a start in which an orderly shutdown, or another reason for the end, would stand
+OF_PROGRAMS = 3  # of those lines; a log of the kernel alone does not show an orderly shutdown
 SHOWN = 6
 LIMITS = ("enforced.power.limit", "power.limit")
 SUPPLY = re.compile(r"^\s*Max Power Capacity:\s*(\d{2,5}) W\s*$")
@@ -25,6 +26,10 @@ START = re.compile(
 REASON = re.compile(
     r"(?i)shut(?:ting)? ?down|power(?:ing)?[- ]?(?:off|down)|powerkey|reboot|\bhalt|Journal stopped|Stopp(?:ed|ing) |"
     r"signal SIGTERM|panic|\bOops\b|lockup|out of memory|oom-kill|Call Trace|critical temperature|machine check"
+)
+PROGRAM = re.compile(
+    r"^(?:[A-Z][a-z]{2} +\d{1,2} [\d:]{8}(?:\.\d+)?|\d{4}-\d\d-\d\d[T ]\S{8,40}) \S{1,80} "
+    r"(?!kernel\b)[\w./@()-]{1,80}(?:\[\d+\])?: "
 )
 
 
@@ -85,7 +90,8 @@ def _cut_off(ws: Workspace, file: RunFile) -> Iterator[Evidence]:
     found = 0
     for line in lines(file.path):
         if (b"oot" in line.data or b"Linux version" in line.data) and START.search(line.text[:400]):
-            if before and found < SHOWN and not any(REASON.search(text) for text in before):
+            told = sum(PROGRAM.match(text) is not None for text in before)
+            if told >= OF_PROGRAMS and found < SHOWN and not any(REASON.search(text) for text in before):
                 found += 1
                 yield ws.cite(file, line, "host.cut_off", line.text.strip()[:120])
             before.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from traindoctor.agent.library import playbooks
 from traindoctor.agent.tools.power import power_budget
 
 from tests.tools.captured import look
@@ -34,7 +35,14 @@ def test_unknown_capacity_says_nothing(tmp_path: Path) -> None:
     assert seen.result.outcome == "not_applicable"
 
 
-JOURNAL = "Nov 03 04:11:20 n7 app[9]: step 400 loss 2.1\n{end}{start}\nNov 03 04:15:02 n7 kernel: Command line: ro\n"
+PROGRAMS = (
+    "Nov 03 04:10:01 n7 CRON[812]: (root) CMD (run-parts /etc/cron.hourly)\n"
+    "Nov 03 04:10:44 n7 sshd[77]: Accepted publickey for u\n"
+)
+JOURNAL = (
+    PROGRAMS
+    + "Nov 03 04:11:20 n7 app[9]: step 400 loss 2.1\n{end}{start}\nNov 03 04:15:02 n7 kernel: Command line: ro\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +70,20 @@ def test_a_start_without_a_shutdown(start: str, tmp_path: Path) -> None:
 def test_an_end_with_a_reason_is_no_cut(end: str, tmp_path: Path) -> None:
     seen = look(power_budget, tmp_path, journal_txt=JOURNAL.format(end=end, start="-- Boot 0d9e2c41f0ab4c1e --"))
     assert not seen.values("host.cut_off")
+
+
+@pytest.mark.parametrize("reads", ["Nov 03 04:{m:02}:20 n7 kernel: eth0: link up\n", "[ {m}.5] eth0: link up\n"])
+def test_a_log_of_the_kernel_alone_does_not_show_how_it_ended(reads: str, tmp_path: Path) -> None:
+    log = "".join(reads.format(m=m) for m in range(40))
+    start = "Nov 03 05:00:02 n7 kernel: [    0.000000] Linux version 6.8.0-45-generic\n"
+    seen = look(power_budget, tmp_path, kern_log=log + start)
+    assert not seen.values("host.cut_off")
+
+
+def test_a_start_without_a_shutdown_alone_is_no_cause() -> None:
+    playbook = next(p for p in playbooks() if p.cause == "hw.power_thermal")
+    assert not any(c.key == "host.cut_off" for c in playbook.any_of)
+    assert any(c.key == "host.cut_off" for c in playbook.supports)
 
 
 def test_the_first_start_of_a_log_follows_nothing(tmp_path: Path) -> None:

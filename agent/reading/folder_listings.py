@@ -28,7 +28,8 @@ _TREE = re.compile(
     r"^[ \u2502|\u00a0]*(?:\u251c\u2500+|\u2514\u2500+|[|`]--)[ \u00a0]+(?:\[ *[\d.KMGTP]+\] +)?(?P<name>\S+)\s*$"
 )
 _HEADER = re.compile(r"^(?P<folder>(?:\.{0,2}/|~|[\w.@=+-]+/?)[\w./@=+-]*):\s*$")
-_COMMAND = re.compile(r"(?:^|[$#>%]\s*)(?P<what>ls|ll|dir|find|tree|du|aws s3 ls|gsutil ls)\b(?P<rest>.*)$")
+_COMMAND = re.compile(r"(?:^|(?P<prompt>[$#>%])\s*)(?P<what>ls|ll|dir|find|tree|du|aws s3 ls|gsutil ls)\b(?P<rest>.*)$")
+_TOTAL = re.compile(r"total \d")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
 
@@ -50,38 +51,58 @@ class Listed:
 
 def listed_files(ws: Workspace) -> list[Listed]:
     """All files that listings among the run's texts name, in their order. Made once."""
-    return ws.memo("listed files", lambda: [entry for file in _candidates(ws) for entry in _read(ws, file)][:MOST])
+    return ws.memo("listed files", lambda: _listed(ws))[0]
 
 
-def _candidates(ws: Workspace) -> Iterator[RunFile]:
-    """Short texts that may hold a listing; logs only where they are small, as there are many of them."""
-    budget = TOTAL
+def left_out(ws: Workspace) -> str:
+    """What the bounds of the search for listings left out, in words; empty where they left nothing out."""
+    _, unread, more = ws.memo("listed files", lambda: _listed(ws))
+    told = [f"{unread} longer text(s) not searched for listings"] if unread else []
+    return "; ".join([*told, f"entries after the first {MOST} left out"] if more else told)
+
+
+def _listed(ws: Workspace) -> tuple[list[Listed], int, bool]:
+    """The entries, how many texts are too long to be read for some, and whether there are more entries."""
+    files, unread = _candidates(ws)
+    found = [entry for file in files for entry in _read(ws, file)]
+    return found[:MOST], unread, len(found) > MOST
+
+
+def _candidates(ws: Workspace) -> tuple[list[RunFile], int]:
+    """Short texts that may hold a listing, and the number of others; of logs only small ones, as there are many."""
+    budget, files, unread = TOTAL, [], 0
     for file in sorted(ws.files, key=lambda f: f.role == "log"):
-        if file.good or file.role in _NEVER or not 0 < file.size <= (LOG_LIMIT if file.role == "log" else FILE_LIMIT):
+        if file.good or file.role in _NEVER or not file.size:
             continue
-        budget -= file.size
-        if budget < 0:
-            return
-        yield file
+        fits = file.size <= min(budget, LOG_LIMIT if file.role == "log" else FILE_LIMIT)
+        if fits:
+            files.append(file)
+            budget -= file.size
+        unread += not fits
+    return files, unread
 
 
 def _read(ws: Workspace, file: RunFile) -> list[Listed]:
     """The entries of one text. Without a listing command there must be at least three rows in list form."""
     found: list[Listed] = []
     folder, inside, commands, rows = "", False, 0, 0
+    unsure = False  # a command without a prompt may be prose: the line after it tells
     for line in ws.lines(file):
         text = line.text.rstrip()[:1000]
         if m := _COMMAND.search(text):
-            inside, commands = True, commands + 1
+            unsure, inside, commands = not m["prompt"], bool(m["prompt"]), commands + bool(m["prompt"])
             folder = "" if m["what"] in ("find", "du") else _argument(m["rest"])  # those print it with every file
         elif m := _HEADER.match(text):
             folder = m["folder"].rstrip("/")
         elif text:
-            new = list(_entries(text, folder, inside, file, line))
+            new = list(_entries(text, folder, inside or unsure, file, line))
+            if unsure:
+                unsure, inside = False, bool(new or _TOTAL.match(text) or _LONG.match(text))
+                commands, folder = commands + inside, folder if inside else ""
             rows += bool(new)
             found += new
             inside = inside and (bool(new) or text.startswith(("total ", "d", "l")))
-        if len(found) >= MOST:
+        if len(found) > MOST:
             break
     return found if commands or rows >= 3 else []
 
@@ -112,5 +133,15 @@ def _entries(text: str, folder: str, inside: bool, file: RunFile, line: Line) ->
 
 
 def _bytes(size: str) -> int | None:
-    m = re.fullmatch(r"([\d.]+)([KMGTP]?)", size.replace(",", ""))
-    return int(float(m[1]) * _UNITS[m[2]]) if m else None
+    m = re.fullmatch(r"([\d.,]{1,24})([KMGTP]?)", size)
+    if m is None:
+        return None
+    number = m[1]
+    if re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?", number):
+        number = number.replace(",", "")
+    elif not m[2] and re.fullmatch(r"\d{1,3}(?:\.\d{3})+", number):
+        number = number.replace(".", "")
+    try:
+        return int(float(number.replace(",", ".")) * _UNITS[m[2]])
+    except ValueError:
+        return None

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from ..reading.folder_listings import listed_files
+from ..reading.folder_listings import left_out, listed_files
 from ..reading.listing_gaps import gaps
 from ..reading.roles import ROLES
 from ..tool import clean, finding, not_applicable, tool
@@ -64,9 +64,10 @@ def check_listings(ws: Workspace) -> ToolResult:
     file in another folder, tensor files that are tiny or shorter than in other saves, a file that was looked for in
     the wrong folder or for another world size.
     """
-    entries = listed_files(ws)
+    entries, rest = listed_files(ws), left_out(ws)
+    rest = f" ({rest})" if rest else ""
     if not entries:
-        return not_applicable("no listing of a folder among the run's texts")
+        return not_applicable(f"no listing of a folder among the run's texts{rest}")
     seen: Counter[str] = Counter()
     evidence = []
     for gap in gaps(entries, _wanted(ws)):
@@ -74,9 +75,9 @@ def check_listings(ws: Workspace) -> ToolResult:
         if seen[gap.key] <= EACH:
             evidence.append(ws.cite(gap.entry.file, gap.entry.line, f"listing.{gap.key}", gap.value))
     if not evidence:
-        return clean(f"{len(entries)} files listed, none missing or short by their names and sizes")
+        return clean(f"{len(entries)} files listed, none missing or short by their names and sizes{rest}")
     text = "\n".join(f"{e.key}: {e.value}" for e in evidence)
-    return finding(f"{len(entries)} files listed; {evidence[0].value}", evidence, text)
+    return finding(f"{len(entries)} files listed{rest}; {evidence[0].value}", evidence, text)
 
 
 def _wanted(ws: Workspace) -> Iterator[str]:

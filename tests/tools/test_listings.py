@@ -100,3 +100,31 @@ def test_damaged_texts(tmp_path: Path):
         b"$ ls x\n\xff\xfe rank_0.pt\nrank_1.pt\n\0\n" + b"-rw-r--r-- 1 u g 99999999999999999999 x\n"
     )
     assert check_listings(Workspace([tmp_path])).outcome in ("clean", "not_applicable")
+
+
+def test_sizes_with_grouped_digits_and_endless_ones(tmp_path: Path):
+    sizes = ("1.234.567", "1,234,567", "1,5G", "9" * 400, "1.2.3")
+    rows = "".join(f"-rw-r--r-- 1 u g {s} Jun 24 10:02 part_{n}.pt\n" for n, s in enumerate(sizes))
+    (tmp_path / "ls.txt").write_text("$ ls -l m\n" + rows)
+    found = [e.size for e in listed_files(Workspace([tmp_path]))]
+    assert found == [1234567, 1234567, 3 << 29, None, None]
+
+
+def test_prose_that_begins_like_a_command(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text(
+        "find attached what we know\nthe run saved\nout/checkpoint-5/rank_0.pt\nout/checkpoint-5/rank_1.pt\nand died\n"
+    )
+    (tmp_path / "more.txt").write_text("tree models were worse\nand we kept\nmodel.bin\n")
+    assert listed_files(Workspace([tmp_path])) == []
+
+
+def test_commands_without_a_prompt(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("ls out\nmodel.bin rank_0.pt\n")
+    (tmp_path / "b.txt").write_text("ls -l out\ntotal 8\n-rw-r--r-- 1 u g 10 Jun 24 10:02 scheduler.pt\n")
+    found = [e.path for e in listed_files(Workspace([tmp_path]))]
+    assert found == ["out/model.bin", "out/rank_0.pt", "out/scheduler.pt"]
+
+
+def test_texts_that_are_too_long_are_told(tmp_path: Path):
+    told(tmp_path, ls__txt="$ ls out\n" + ranks(range(8)), long__txt="a line of words\n" * 70_000)
+    assert "1 longer text(s) not searched" in check_listings(Workspace([tmp_path])).summary

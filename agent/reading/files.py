@@ -119,6 +119,17 @@ def head(path: Path, size: int) -> bytes:
     return bytes(data[:size])
 
 
+def holds(path: Path, literals: tuple[bytes, ...]) -> bool:
+    """Whether any of these short texts is in a file; far cheaper than to read its lines."""
+    overlap, rest = max(map(len, literals)) - 1, b""
+    for block in blocks(path):
+        data = rest + block
+        if any(text in data for text in literals):
+            return True
+        rest = data[-overlap:] if overlap else b""
+    return False
+
+
 def lines(path: Path, tell: Tell = _quiet) -> Iterator[Line]:
     """Every line of a file in order; of a line over `LINE_LIMIT` only the start is kept, in bounded memory."""
     number, offset, rest, lost = 0, 0, b"", 0

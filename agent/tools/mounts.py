@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..reading.files import Line, RunFile, lines
+from ..reading.files import Line, RunFile, holds, lines
 from ..reading.settings import read_settings
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
-LARGEST = 2 << 20  # bytes of a file that may be a capture of mounts
+LARGEST = 64 << 20  # bytes of a file that is searched; captures may be larger
+LITERALS = (b" type ", b"% /", b" rw,", b" ro,")  # one stands in every line of the forms below
 SHOWN = 8
 TYPE = r"(?P<type>[a-z][\w.\-]{1,24})"
 # `mount`, /proc/mounts, `df -T`: device, place and type in three orders
@@ -51,22 +52,24 @@ def data_mounts(ws: Workspace) -> ToolResult:
     Use when data loading is slow or decays. Compares the data paths of flags and configs with the places where file
     systems are mounted; the longest matching place decides.
     """
-    mounts = [m for f in ws.by_role("log", "capture", "environment", "other", "config") for m in _mounts(f)]
+    every = [f for f in ws.by_role("log", "capture", "environment", "other", "config") if not f.good]
+    files = [f for f in every if f.size <= LARGEST or f.role in ("capture", "other")]
+    unread = len(every) - len(files)
+    rest = f"; {unread} file(s) over {LARGEST >> 20} MiB not searched" if unread else ""
+    mounts = [m for f in files if holds(f.path, LITERALS) for m in _mounts(f)]
     if not mounts:
-        return not_applicable("no capture of mounted file systems")
+        return not_applicable(f"no capture of mounted file systems{rest}")
     network = [m for m in mounts if NETWORK.match(m.type)]
     evidence = [*_network(ws, network), *_data(ws, mounts)]
     if not network:
-        return clean("no network file system is mounted", evidence)
+        return clean(f"no network file system is mounted{rest}", evidence)
     on = [e for e in evidence if e.key == "storage.data_on_network"]
-    return finding(f"{len(network)} network file system(s)" + (", data lie on one" if on else ""), evidence)
+    return finding(f"{len(network)} network file system(s)" + (", data lie on one" if on else "") + rest, evidence)
 
 
 def _mounts(file: RunFile) -> Iterator[Mount]:
-    if file.size > LARGEST or file.good:
-        return
     for line in lines(file.path):
-        for form in FORMS if b"/" in line.data[:400] else ():
+        for form in FORMS if any(text in line.data[:400] for text in LITERALS) else ():
             if m := form.match(line.text[:400].strip()):
                 yield Mount(m["place"], m["type"], file, line)
                 break

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Iterator
 
 from ..reading import smi
-from ..reading.files import Line, RunFile, lines
+from ..reading.files import Line, RunFile, holds, lines
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
-LARGEST = 8 << 20  # bytes of a file that may be a capture
+LARGEST, LARGEST_LOG = 8 << 20, 64 << 20  # bytes of a file that may hold power limits, and of a log that is searched
+SUPPLIES, STARTS = b"Max Power Capacity", (b"Linux version ", b"Boot ", b"Reboot")
 SHARE = 0.8  # of a supply; processors, drives, fans and swings above the limit take the rest
 BEFORE = 30  # lines before a start in which an orderly shutdown, or another reason for the end, would stand
 OF_PROGRAMS = 3  # of those lines; a log of the kernel alone does not show an orderly shutdown
@@ -40,24 +41,28 @@ def power_budget(ws: Workspace) -> ToolResult:
     Use when a machine goes off or reboots under load and no log says why. Reads dmidecode's supplies, the power limits
     that nvidia-smi prints, and where a journal begins anew although nothing before it ended.
     """
-    captures = [f for f in ws.by_role("log", "capture", "environment", "other") if f.size <= LARGEST and not f.good]
-    supplies = [s for f in captures for s in _supplies(f)]
-    limits = _limits(captures) if supplies else {}
-    evidence = [*_short(ws, supplies, limits), *(e for f in captures for e in _cut_off(ws, f))]
+    every = [f for f in ws.by_role("log", "capture", "environment", "other") if not f.good]
+    captures = [f for f in every if f.size <= LARGEST_LOG or f.role in ("capture", "other")]
+    unread = len(every) - len(captures)
+    rest = f"; {unread} log(s) over {LARGEST_LOG >> 20} MiB not searched" if unread else ""
+    told_of = [f for f in captures if holds(f.path, (SUPPLIES, *STARTS))]
+    supplies = [s for f in told_of for s in _supplies(f)]
+    limits = _limits([f for f in captures if f.size <= LARGEST]) if supplies else {}
+    evidence = [*_short(ws, supplies, limits), *(e for f in told_of for e in _cut_off(ws, f))]
     if evidence:
         short = next((e for e in evidence if e.key == "host.power_short"), None)
         cut = sum(e.key == "host.cut_off" for e in evidence)
         told = [f"the cards may draw {short.value} of what the supply carries"] if short else []
         told += [f"{cut} start(s) of the machine without a shutdown before"] if cut else []
-        return finding("; ".join(told), evidence)
+        return finding("; ".join(told) + rest, evidence)
     if not supplies:
-        return not_applicable("no power supply and no start of the machine in the run's files")
-    return clean("the cards' limits fit the supply" if limits else "no power limit of a card is known")
+        return not_applicable(f"no power supply and no start of the machine in the run's files{rest}")
+    return clean(("the cards' limits fit the supply" if limits else "no power limit of a card is known") + rest)
 
 
 def _supplies(file: RunFile) -> Iterator[tuple[int, RunFile, Line]]:
     for line in lines(file.path):
-        if b"Max Power Capacity" in line.data and (m := SUPPLY.match(line.text)):
+        if SUPPLIES in line.data and (m := SUPPLY.match(line.text)):
             yield int(m[1]), file, line
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from captured import look
+from traindoctor.agent.tools import mounts
 from traindoctor.agent.tools.mounts import data_mounts
+from traindoctor.agent.workspace import Workspace
 
 LUSTRE = (
     "10.2.0.1@o2ib:/fs on /lustre type lustre (rw,flock,lazystatfs)\n/dev/md0 on /lustre/local type xfs (rw,noatime)\n"
@@ -42,3 +44,17 @@ def test_sentences_about_mounts_are_none(tmp_path: Path) -> None:
         data_mounts, tmp_path, train_log="data /sets on nfs is slow\nmounted on /sets type unknown\nstep 1 loss 2\n"
     )
     assert seen.result.outcome == "not_applicable" and not seen.evidence
+
+
+def test_logs_without_a_word_of_it_are_not_read_by_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts, "lines", lambda _: pytest.fail("read by the line"))
+    seen = look(data_mounts, tmp_path, train_log="step 1 loss 2.1 path /sets/a\n" * 90_000)
+    assert seen.result.outcome == "not_applicable"
+
+
+def test_a_log_that_is_too_large_is_told(tmp_path: Path) -> None:
+    with (tmp_path / "train.log").open("wb") as log:
+        log.write(b"step 1 loss 2.1\n" * 1000)
+        log.truncate((64 << 20) + 1)
+    result = data_mounts(Workspace([tmp_path]))
+    assert "1 file(s) over 64 MiB not searched" in result.summary

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from traindoctor.agent.library import playbooks
+from traindoctor.agent.tools import power
 from traindoctor.agent.tools.power import power_budget
+from traindoctor.agent.workspace import Workspace
 
 from tests.tools.captured import look
 
@@ -89,3 +91,17 @@ def test_a_start_without_a_shutdown_alone_is_no_cause() -> None:
 def test_the_first_start_of_a_log_follows_nothing(tmp_path: Path) -> None:
     seen = look(power_budget, tmp_path, dmesg_txt="[    0.000000] Linux version 6.8.0\n[    0.1] Command line: ro\n")
     assert seen.result.outcome == "not_applicable"
+
+
+def test_logs_without_a_word_of_it_are_not_read_by_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(power, "lines", lambda _: pytest.fail("read by the line"))
+    seen = look(power_budget, tmp_path, train_log="step 1 loss 2.1 path /sets/a\n" * 90_000)
+    assert seen.result.outcome == "not_applicable"
+
+
+def test_a_log_that_is_too_large_is_told(tmp_path: Path) -> None:
+    with (tmp_path / "train.log").open("wb") as log:
+        log.write(b"step 1 loss 2.1\n" * 1000)
+        log.truncate((64 << 20) + 1)
+    result = power_budget(Workspace([tmp_path]))
+    assert "1 log(s) over 64 MiB not searched" in result.summary

@@ -16,7 +16,7 @@ from .files import Line, RunFile
 from .lines import segments, strip
 from .logpass import LogPass
 from .notes import Note
-from .planned_end import at_planned_end
+from .planned_end import at_planned_end, of_the_whole, phase_opened
 from .settings import read_settings
 from .summaries import FileSummary
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 State = Literal["died", "hung", "running", "finished", "unknown"]
 FRESH = 600.0  # seconds since the last write within which a log counts as still being written
+COUNTED = 256 << 20  # bytes of a log whose counters are followed from the start
 _DEADLY = ("exit", "killed", "signal")
 
 
@@ -67,7 +68,7 @@ def _judge(ws: Workspace, found: LogPass, wrong: Failures) -> Endings:
         if summary.file.role == "log" and not summary.file.good:
             ending = _ending(summary, units[name], notes[name])
             place = summary.last_progress
-            if ending.silent and place is not None and at_planned_end(_body(place.data, summary), read_settings(ws)):
+            if ending.silent and place is not None and _planned(ws, summary, place):
                 ending = Ending(ending.file, "finished", ending.last, place)
             result.files.append(ending)
     past = _past(result.files, found)
@@ -80,6 +81,17 @@ def _judge(ws: Workspace, found: LogPass, wrong: Failures) -> Endings:
     again = bool(past) or any(restarts(s) for s in found.files.values() if s.file.role == "log")
     result.recovered = result.state == "finished" and bool(wrong.units) and again
     return result
+
+
+def _planned(ws: Workspace, summary: FileSummary, place: Line) -> bool:
+    """Whether the last progress is where the run was to end, by its line, by the log before and by what follows."""
+    body, h, settings = _body(place.data, summary), summary.harvest, read_settings(ws)
+    if summary.file.size > COUNTED or not at_planned_end(body, settings):
+        return False
+    after = h.tail[max(0, place.offset + len(place.data) - h.tail_offset) :].decode(errors="replace")
+    if phase_opened(after.split("\n")):
+        return False
+    return of_the_whole(body, (line.text for line in ws.lines(summary.file)), settings)
 
 
 def _past(files: list[Ending], found: LogPass) -> set[str]:

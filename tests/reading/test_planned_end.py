@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from traindoctor.agent.reading.endings import endings
+from traindoctor.agent.reading.failures import failures
+from traindoctor.agent.reading.logpass import logpass
 from traindoctor.agent.reading.planned_end import at_planned_end
 from traindoctor.agent.reading.settings import read_settings
 from traindoctor.agent.workspace import Workspace
@@ -22,6 +25,10 @@ from traindoctor.agent.workspace import Workspace
         ("--lr 0.1", "step=180/200 loss=0.43 lr=1e-05", False),
         ("--lr 0.1", "Epoch 15/15 - 0.1s - loss: 0.6602 - val_loss: 0.1346", True),
         ("--lr 0.1", "Epoch 1/15 step 200/200 loss 0.66", False),
+        ("--lr 0.1", "epoch: 3 step 500/500 loss 0.66", False),
+        ("--lr 0.1", "Validation batch 120/120", False),
+        ("--lr 0.1", "[eval] step 50/50", False),
+        ("--lr 0.1", "Epoch 10/10 Batch 1", False),
         ("--lr 0.1", "iter 400: loss 0.8178", False),  # nothing says how long it was to be
     ],
 )
@@ -29,3 +36,23 @@ def test_where_the_run_was_to_end(tmp_path: Path, call: str, line: str, ended: b
     (tmp_path / "launch.sh").write_text(f"#!/bin/bash\npython train.py {call}\n")
     (tmp_path / "train.log").write_text(line + "\n")
     assert at_planned_end(line, read_settings(Workspace([tmp_path]))) is ended
+
+
+STEPS = "".join(f"train step {n}/500 loss {3 - n / 500:.3f}\n" for n in range(0, 501, 10))
+
+
+@pytest.mark.parametrize(
+    ("log", "state"),
+    [
+        (STEPS, "finished"),
+        ("Epoch 3 of 10\n" + STEPS, "unknown"),
+        ("Epoch 10 of 10\n" + STEPS, "finished"),
+        (STEPS + STEPS, "unknown"),  # a count for each epoch
+        (STEPS + "Saving checkpoint to /ckpt/step-500\n", "unknown"),
+        (STEPS + "Saving checkpoint to /ckpt/step-500\nsaved in 3.1 s\n", "finished"),
+    ],
+)
+def test_the_log_around_the_last_count(tmp_path: Path, log: str, state: str) -> None:
+    (tmp_path / "train.log").write_text(log)
+    ws = Workspace([tmp_path])
+    assert endings(ws, logpass(ws), failures(ws)).state == state

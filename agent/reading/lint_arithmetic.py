@@ -52,7 +52,7 @@ def arithmetic_lints(reading: Settings) -> Iterator[Lint]:
     if reading.frameworks - _ENGINES:  # beside a trainer, an engine's sizes are its own
         mine = [s for s in mine if s.framework not in _ENGINES]
     n = Numbers(mine)
-    yield from _batch(n)
+    yield from _batch(n, reading.frameworks)
     yield from _rollout(n, reading.frameworks)
     yield from _parallel(n)
     yield from _engines(n)
@@ -81,13 +81,15 @@ def _model_parallel(n: Numbers) -> tuple[int, list[Setting]]:
     return prod(int(s.value) for s in found), found
 
 
-def _batch(n: Numbers) -> Iterator[Lint]:
-    """global = micro x accumulation x data-parallel size."""
+def _batch(n: Numbers, frameworks: set[str]) -> Iterator[Lint]:
+    """global = micro x accumulation x data-parallel size; verl counts its mini-batch in prompts."""
     world = _world(n)
     sizes = n.all("global_batch_size", "micro_batch_size")
     if not world or not sizes:
         return
     whole, micro = (int(s.value) for s in sizes)
+    if "verl" in frameworks:
+        whole *= n.value("samples_per_prompt", 1)
     split, parallel = _model_parallel(n)
     if world[0] % split:
         return
@@ -156,13 +158,15 @@ def _parallel(n: Numbers) -> Iterator[Lint]:
     split, sizes = _model_parallel(n)
     if not world or not sizes or split == 1:
         return
-    copies = n.get("data_parallel")
+    copies, replicas = n.get("data_parallel"), n.get("data_parallel_replicate")  # shards, and copies of them
+    if n.told("data_parallel_replicate") and not replicas:
+        copies = None
     if world[0] % split:
         says = f"{world[0]} processes are not a multiple of the model-parallel size {split}"
         yield _lint("parallel_sizes", says, *sizes, *world[1])
-    elif copies and split * int(copies.value) != world[0]:
-        says = f"model-parallel {split} x data-parallel {copies.value} is not {world[0]} processes"
-        yield _lint("parallel_sizes", says, *sizes, copies, *world[1])
+    elif copies and split * (data := int(copies.value) * (int(replicas.value) if replicas else 1)) != world[0]:
+        says = f"model-parallel {split} x data-parallel {data} is not {world[0]} processes"
+        yield _lint("parallel_sizes", says, *sizes, copies, replicas, *world[1])
     experts = n.all("num_experts", "expert_parallel")
     if experts and int(experts[0].value) % int(experts[1].value):
         yield _lint("parallel_sizes", f"{experts[0].value} experts over {experts[1].value} ranks", *experts)

@@ -150,6 +150,52 @@ SOUND = [
 ]  # fmt: skip
 
 
+VERL = "torchrun --nproc_per_node 8 -m verl.trainer.main_ppo data.train_batch_size=256 actor_rollout_ref.actor.ppo_mini_batch_size={} "
+VERL += "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16 actor_rollout_ref.rollout.n={}\n"
+TITAN = (
+    "[training]\nlocal_batch_size = 8\n[parallelism]\ntensor_parallel_degree = 2\ndata_parallel_shard_degree = 2\n{}"
+)
+TRAINED = HF.replace("1.0e-5", "3.0e-4") + "model_name_or_path: {}\n"
+
+PAIRS = [  # rule, settings that it names, settings like them that it must leave alone
+    ("kl_zero", {"run_sh": SLIME.format(256, "--kl-loss-coef 0.0 --kl-coef 0.0")}, {"run_sh": SLIME.format(256, "--kl-loss-coef 0.0 --kl-coef 0.01")}),
+    ("batch_arithmetic", {"run_sh": VERL.format(64, 1)}, {"run_sh": VERL.format(64, 8)}),
+    (
+        "parallel_sizes",
+        {"run_sh": "torchrun --nproc_per_node 8 -m torchtitan.train\n", "config_toml": TITAN.format("")},
+        {"run_sh": "torchrun --nproc_per_node 8 -m torchtitan.train\n", "config_toml": TITAN.format("data_parallel_replicate_degree = 2\n")},
+    ),
+    (
+        "parallel_sizes",
+        {"run_sh": "torchrun --nproc_per_node 8 -m torchtitan.train\n", "config_toml": TITAN.format("data_parallel_replicate_degree = 4\n")},
+        {"run_sh": "torchrun --nproc_per_node 8 -m torchtitan.train\n", "config_toml": TITAN.format("data_parallel_replicate_degree = -1\n")},
+    ),
+    *[
+        ("lr_high_for_model", {"config_yaml": TRAINED.format(large)}, {"config_yaml": TRAINED.format(small)})
+        for large, small in (
+            ("facebook/opt-1.3b", "facebook/opt-125m"), ("EleutherAI/pythia-6.9b", "EleutherAI/pythia-70m"),
+            ("openai-community/gpt2-xl", "openai-community/gpt2"), ("Qwen/Qwen2.5-7B", "HuggingFaceTB/SmolLM-135M"),
+        )
+    ],
+    *[
+        ("gradient_checkpointing_with_peft_no_input_grads", {"config_yaml": HF + "use_peft: true\n"}, own)
+        for own in (
+            {"config_yaml": "base_model: m\ndatasets: [a]\nsequence_len: 512\nmicro_batch_size: 1\nadapter: lora\nlora_r: 8\ngradient_checkpointing: true\n"},
+            {"run_sh": "swift sft --model m --lora_rank 8 --gradient_checkpointing true\n"},
+            {"run_sh": "trl sft --model_name_or_path m --use_peft --gradient_checkpointing\n"},
+            {"config_yaml": "stage: sft\nfinetuning_type: lora\ncutoff_len: 99\nlora_rank: 8\ngradient_checkpointing: true\n"},
+        )
+    ],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "bad", "sound"), PAIRS)
+def test_a_rule_knows_the_sound_neighbour(tmp_path, rule, bad, sound):
+    for name, files, fires in (("bad", bad, True), ("sound", sound, False)):
+        (tmp_path / name).mkdir()
+        assert bool(look(lint_settings, tmp_path / name, **files).of(f"lint.{rule}")) is fires, name
+
+
 @pytest.mark.parametrize("files", SOUND)
 def test_sound_settings_are_left_alone(tmp_path, files):
     seen = look(lint_settings, tmp_path, **files)

@@ -1,0 +1,1 @@
+"""The model planner: state rendered as messages, calls and conclusions read back, everything bounded and checked."""

@@ -224,11 +224,11 @@ def test_config_tells_who_set_what(doctor: Doctor, monkeypatch: pytest.MonkeyPat
     settings = {s["name"]: s for s in json.loads(doctor("config", "show", "--json").stdout)["settings"]}
     assert (settings["allow"]["value"], settings["allow"]["origin"]) == ("costly", "DOCTOR_ALLOW")
     assert settings["chroma_url"]["origin"] == str(path)
-    path.write_text("model = 'x'\n")
+    path.write_text("modle = 'x'\n")
     done = doctor("ask", "why?", "--run", DEMO)
     assert done.returncode == 2
     assert one_line(done.stderr)
-    assert "model" in done.stderr
+    assert "modle" in done.stderr
 
 
 def test_a_config_in_the_run_sets_nothing(doctor: Doctor, run: Path) -> None:

@@ -24,16 +24,31 @@ def show(json: options.Json = False) -> None:
 def _show(json: bool) -> None:
     from dataclasses import asdict
 
-    from ..config import config_file, origins
+    from ..config import config_file, origins, settle
+    from ..llm import origins as of_model
     from ..sanitize import one_line
     from .streams import print_json, print_line
 
-    found = origins()
+    found = [*origins(), *of_model.origins()]
+    named = of_model.listed(settle())
     if json:
-        print_json({"file": str(config_file()), "settings": [asdict(o) for o in found]})
+        settings = [asdict(o) for o in found]
+        print_json({"file": str(config_file()), "settings": settings, "profiles": [asdict(p) for p in named]})
         return
     exists = "" if config_file().is_file() else " (not there)"
     print_line(f"config file: {one_line(str(config_file()))}{exists}")
     for o in found:
         print_line(f"{o.name} = {one_line(o.value)}  ({one_line(o.origin)})")
-        print_line(f"    {o.meaning}; DOCTOR_{o.name.upper()}")
+        print_line(f"    {o.meaning}{_variable(o.name)}")
+    for p in named:
+        server = "the default server" if p.base_url == "-" else p.base_url
+        print_line(one_line(f"profile {p.name}: {p.model or 'no model'} at {server}"))
+    if not any(o.name == "model" and o.value != "-" for o in found):
+        print_line("No model is named: nothing is sent.")
+
+
+def _variable(name: str) -> str:
+    """The variable of a setting; a key has none, so that none is ever told to be put there."""
+    from ..config import variable
+
+    return "" if name == "key" else f"; {variable(name)}"

@@ -44,6 +44,34 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print markdown, with secrets taken out.")]
 Plain = Annotated[bool, typer.Option("--plain", help="One fact a line: no colour, no wrapping, ASCII marks.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Ask no model. No model is asked unless one is named.")]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", help="Ask this model, or that of a profile of this name in doctor.toml.", metavar="NAME"),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option("--base-url", help="OpenAI-compatible server, as in http://localhost:8000/v1.", metavar="URL"),
+]
+MaxCalls = Annotated[
+    int | None, typer.Option("--max-calls", help="Requests to the model; 0: any number.", min=0, show_default="16")
+]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", help="Tokens in and out; 0: any number.", min=0, show_default="400000")
+]
+MaxSeconds = Annotated[
+    float | None,
+    typer.Option("--max-seconds", help="Seconds to wait for the model; 0: any.", min=0, show_default="300"),
+]
+MaxCost = Annotated[
+    float | None,
+    typer.Option("--max-cost", help="Cost, by the [prices] of doctor.toml; 0: any.", min=0, show_default="any"),
+]
+RequireModel = Annotated[
+    bool, typer.Option("--require-model", help="Exit with 4 when the model fails, after the report without it.")
+]
+ShowPrompt = Annotated[
+    bool, typer.Option("--show-prompt", help="Print the first request as it would be sent, and send nothing.")
+]
 AllowRisk = Annotated[
     Allow | None,
     typer.Option(help="Run checks up to this risk unasked.", show_default="read"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -21,6 +21,8 @@ class ModelSettings:
         max_calls: requests per question; `max_tokens`: in and out together; `max_seconds`: of waiting; `max_cost`: in
             the currency of the prices. 0 means no such bound.
         price_in, price_out: per million tokens; None when no price is known.
+        key_from: the variable or file that the key is, or would be, from; empty when none is to be sent.
+        named_by: what named the model: `--model`, `DOCTOR_MODEL`, a profile or the config file.
     """
 
     model: str
@@ -37,9 +39,22 @@ class ModelSettings:
     max_cost: float = 0.0
     price_in: float | None = None
     price_out: float | None = None
+    key_from: str = ""
+    named_by: str = ""
 
-    def cost(self, tokens_in: int, tokens_out: int) -> float | None:
-        """What so many tokens cost, None when a price is missing."""
-        if self.price_in is None or self.price_out is None:
-            return None
-        return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
+
+def tightened(settings: ModelSettings, bounds: Mapping[str, float]) -> tuple[ModelSettings, list[str]]:
+    """The same model within the smaller of each bound, and what could not be done, to be told.
+
+    Args:
+        bounds: positive numbers by name (`max_calls`, `max_tokens`, `max_seconds`, `max_cost`).
+    """
+    told = []
+    if "max_cost" in bounds and settings.price_in is None:
+        told.append(f"doctor.toml in the run bounds the cost, but no price of {settings.model} is known: ignored")
+    smaller: dict[str, Any] = {}
+    for name, bound in bounds.items():
+        now = getattr(settings, name)
+        if (now == 0 or bound < now) and not (name == "max_cost" and told):
+            smaller[name] = bound
+    return replace(settings, **smaller), told

@@ -18,7 +18,7 @@ SMALLEST_WINDOW = 4096  # tokens; below it not even the first call fits
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _SECRET_HEADER = re.compile(r"(?i)auth|cookie|key|token|secret|pass|credential|signature")
-_OURS = frozenset(("model", "messages", "tools", "tool_choice", "functions", "stream", "stream_options", "n"))
+_OURS = frozenset(("model", "messages", "tools", "tool_choice", "functions", "stream_options", "n"))
 _OUR_HEADERS = frozenset(("host", "content-length", "content-type", "transfer-encoding", "connection"))
 
 
@@ -74,6 +74,8 @@ def _headers(value: dict[str, str]) -> dict[str, str]:
 def _extra_body(value: dict[str, Any]) -> dict[str, Any]:
     if taken := sorted(_OURS & value.keys()):
         raise ValueError(f"may not set {', '.join(taken)}: doctor does")
+    if not isinstance(value.get("stream", True), bool):
+        raise ValueError("stream is true or false")
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,7 @@ WRONG = [
     ('api_key_env = "my key"\n', "api_key_env: this names no variable"),
     ('api_key_file = "a"\napi_key_env = "B"\n', "api_key_file and api_key_env are both set"),
     ("[extra_body]\nmessages = []\n", "extra_body: may not set messages"),
+    ('[extra_body]\nstream = "no"\n', "extra_body: stream is true or false"),
     ("[extra_body]\nwhen = 2020-01-01\n", "extra_body: holds what JSON has no word for"),
     ('[headers]\n"X: y" = "z"\n', "headers: "), ('[headers]\nX = "a\\nb"\n', "headers: "),
     ('[headers]\nHost = "evil"\n', "headers: Host is set by the client"),
@@ -114,6 +116,24 @@ def test_the_files_model_is_put_into_no_variable() -> None:
     write('model = "m"\nprofile = "p"\nmax_calls = 2\nchroma_url = "http://index"\n[profiles.p]\nmodel = "n"\n')
     settle()
     assert not {"DOCTOR_MODEL", "DOCTOR_PROFILE", "DOCTOR_MAX_CALLS"} & os.environ.keys()
+
+
+def examples() -> list[str]:
+    """The config files of the documents."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "models.md"
+    return re.findall(r"^```toml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", examples())
+def test_the_examples_of_the_documents_hold(text: str) -> None:
+    write(text)
+    assert settle().profiles
+
+
+def test_the_documents_have_examples_and_every_setting() -> None:
+    assert len(examples()) >= 6
+    page = (Path(__file__).resolve().parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    assert not [name for name in (*ModelKeys.model_fields, "profile") if f"`{name}`" not in page]
 
 
 FULL = """

@@ -135,7 +135,7 @@ def parsed(data: bytes) -> dict[str, Any]:
         ValueError: it is none; the message is one line.
     """
     try:
-        return tomllib.loads(data.decode("utf-8"))
+        return tomllib.loads(data.decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("tables or lists too deep in each other") from None
     except UnicodeDecodeError as e:

@@ -35,10 +35,11 @@ def from_file(name: str, folder: Path | None = None) -> str:
     Raises:
         UsageError: there is no such file, others may read it, or it does not hold one line.
     """
-    path = (folder or Path()) / Path(name).expanduser()
+    path = Path(name)
     try:
+        path = (folder or Path()) / path.expanduser()
         data, mode = small_file(path, _LIMIT)
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RuntimeError) as e:  # the last: `~nobody` has no home
         raise UsageError(f"{path}: the key cannot be read: {getattr(e, 'strerror', None) or e}", _OR) from None
     if mode & 0o007:
         raise UsageError(f"{path}: everyone on this machine can reach the key", f"chmod 600 {path}")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.config import config_file, settle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from traindoctor.agent.config import Config, config_file, flags, settle
 from traindoctor.agent.errors import UsageError
 from traindoctor.agent.model_keys import ModelKeys
 
@@ -19,11 +22,15 @@ SECRET = "sk-proj-" + "s" * 40
 
 
 @pytest.fixture(autouse=True)
-def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of the developer's reaches these tests."""
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No variable of the developer's reaches these tests, and none that `settle()` makes hold leaves them."""
+    before = dict(os.environ)
     for name in list(os.environ):
         if name.startswith("OPENAI_") or name.removeprefix("DOCTOR_").lower() in {*ModelKeys.model_fields, "profile"}:
             monkeypatch.delenv(name)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
 
 
 def write(text: str | bytes) -> Path:
@@ -81,6 +88,37 @@ def test_what_is_wrong_is_told_with_file_and_setting(
     assert str(refused.value).startswith(str(path))
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+TOKENS = st.sampled_from(
+    [*Config.model_fields, "=", "[", "]", "{", "}", '"', ".", "\n", "profiles", "prices", "in", "1", "-1", "nan", "a",
+     "true", '"http://h/v1"', '"http://[/"', '"$A"', "\ufeff", "\x00", "2020-01-01"]
+)  # fmt: skip
+
+
+@given(st.one_of(st.lists(TOKENS, max_size=30).map("".join), st.text(max_size=60)), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_any_file_is_settled_or_refused(text: str, marked: bool) -> None:
+    write(("\ufeff" if marked else "") + text.encode("utf-8", "replace").decode())
+    with contextlib.suppress(UsageError):
+        settle()
+
+
+@given(st.one_of(st.text(max_size=40), st.text("htps:/@[]?#.0189\\ %\n", max_size=30).map("http://".__add__)))
+@settings(max_examples=300, deadline=None)
+def test_any_address_is_taken_whole_or_refused(text: str) -> None:
+    from urllib.parse import urlsplit
+
+    try:
+        address = flags({"base_url": text}).base_url
+    except UsageError as e:
+        assert "\n" not in str(e)
+        return
+    parts = urlsplit(address or "")
+    assert address == text
+    assert parts.scheme in ("http", "https")
+    assert parts.hostname
+    assert not (parts.username or parts.password or parts.query or parts.fragment)
 
 
 SECRETS = [

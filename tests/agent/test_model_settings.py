@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,15 @@ KEY = "sk-proj-" + "k" * 40
 
 
 @pytest.fixture(autouse=True)
-def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of the developer's reaches these tests."""
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No variable of the developer's reaches these tests, and none that `settle()` makes hold leaves them."""
+    before = dict(os.environ)
     for name in list(os.environ):
         if name.startswith("OPENAI_") or name.removeprefix("DOCTOR_").lower() in {*ModelKeys.model_fields, "profile"}:
             monkeypatch.delenv(name)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
 
 
 def resolved(text: str = "", **options: Any) -> ModelSettings | None:
@@ -234,14 +239,14 @@ def test_where_the_key_is_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "words" not in str(refused.value)
 
 
-@pytest.mark.parametrize("fault", ["missing", "open", "fifo", "folder", "empty", "lines", "binary", "huge"])
+@pytest.mark.parametrize("fault", ["missing", "open", "fifo", "folder", "empty", "lines", "binary", "huge", "homeless"])
 def test_a_key_file_that_will_not_do_is_refused_without_showing_it(tmp_path: Path, fault: str) -> None:
-    path = tmp_path / "key"
+    path = Path("~nobody-of-that-name/key") if fault == "homeless" else tmp_path / "key"
     if fault == "fifo":
         os.mkfifo(path, 0o600)
     elif fault == "folder":
         path.mkdir(0o700)
-    elif fault != "missing":
+    elif fault not in ("missing", "homeless"):
         content = {"open": KEY, "empty": "", "lines": f"OPENAI_API_KEY=1\n{KEY}\n", "binary": "\x00\x1b[2J" + KEY}
         path.write_text(content.get(fault, "k" * 9000))
         path.chmod(0o644 if fault == "open" else 0o600)

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import yaml
 
+from .follow_up_answers import answer_follow_up
+from .follow_ups import FOLLOW_UPS
 from .playbook import KNOWLEDGE, Playbook, Predicate
 from .predicates import Facts, judge
 from .report import CitedEvidence, Report, ReportFix, RootCause, Sentence
@@ -69,21 +71,35 @@ def is_answered(intent: str, facts: Facts) -> bool:
     return keys is None or any(facts.get(key) for key in keys)
 
 
-def answer(intent: str, facts: Facts, made: Sequence[Mapping[str, Any]], playbooks: Sequence[Playbook]) -> Report:
+def answer(
+    intent: str,
+    facts: Facts,
+    made: Sequence[Mapping[str, Any]],
+    playbooks: Sequence[Playbook],
+    *,
+    question: str = "",
+    earlier: Mapping[str, Any] | None = None,
+    whole: Facts | None = None,
+) -> Report:
     """The report for an intent; says so where nothing answers it.
 
     Args:
         facts: evidence of the calls that answer this question, and of no other.
         made: these calls with their outcomes, as the session keeps them.
+        question: a follow-up's own words.
+        earlier: the session's last diagnosis as plain data, which a follow-up is about.
+        whole: all evidence of the session, under the same numbers.
     """
     looked_up = {r["call"]["tool"] for r in made} <= {"look_up"}
-    if intent == "knowledge" or looked_up:
+    if intent in FOLLOW_UPS:
+        report = answer_follow_up(intent, question, earlier, whole or facts, facts, made, playbooks)
+    elif intent == "knowledge" or looked_up:
         report = _known(facts)
     else:
         report = _fit(facts) if intent == "fit" else _launch(facts, made, playbooks)
     ids = dict.fromkeys(i for s in report.summary for i in s.cites)
-    evidence = {e.id: e for found in facts.by_key.values() for e in found}
-    report.evidence = [CitedEvidence(**asdict(evidence[i])) for i in ids]
+    evidence = {e.id: e for found in (whole or facts).by_key.values() for e in found}
+    report.evidence = [CitedEvidence(**asdict(evidence[i])) for i in ids if i in evidence]
     return report
 
 
@@ -202,4 +218,3 @@ def _fix(page: Playbook) -> ReportFix:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-

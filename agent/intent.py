@@ -1,14 +1,16 @@
-"""What a question asks for: the diagnosis of a run, or an answer that needs none (knowledge, a fit, a preflight)."""
+"""What a question asks for: the diagnosis of a run, or an answer that needs none (knowledge, a fit, a follow-up)."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import yaml
 
+from .follow_ups import follow_up
 from .playbook import KNOWLEDGE
 from .reading import model_config
 from .reading.memory_model_capacity import of_name
@@ -27,10 +29,11 @@ _WORD = re.compile(r"[\w./-]*\w")
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A kind of question and the calls that answer it."""
+    """A kind of question, the calls that answer it, and of a follow-up what its words name."""
 
     name: str
     calls: tuple[Call, ...]
+    about: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +65,17 @@ def _table() -> tuple[tuple[_Row, ...], dict[str, list[dict[str, Any]]]]:
     return rows, data["calls"]
 
 
-def intent_of(question: str, *, beside_run: bool = False) -> Intent | None:
+def intent_of(question: str, *, beside_run: bool = False, earlier: Mapping[str, Any] | None = None) -> Intent | None:
     """The first intent that the question has; None for a diagnosis.
 
     Args:
         beside_run: there are logs of a run, so that a question in doubt is about it.
+        earlier: the session's last diagnosis as plain data (`Report.model_dump`), or its last answer where it made
+            none: a follow-up is about that. Without it only what leaves no doubt is one ("check rank 3").
     """
     text = " ".join(question.split())[:2000]
+    if (beside_run or earlier) and (asked := follow_up(text, earlier)):  # of nothing, nothing follows
+        return Intent(asked.name, asked.calls, asked.about)
     row = next((r for r in _table()[0] if r.fits(text, beside_run=beside_run)), None)
     return named(row.intent, text) if row else None
 

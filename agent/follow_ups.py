@@ -1,0 +1,178 @@
+"""Questions about what a session found: which they are, and the calls that answer them.
+
+The patterns are rows of `knowledge/intents.yaml`. A follow-up is answered by tools and by the evidence of the session,
+never by what a planner remembers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import yaml
+
+from .playbook import KNOWLEDGE
+from .types import Call, Risk
+
+FOLLOW_UPS = frozenset((
+    "show_lines", "show_evidence", "check_rank", "what_if", "why_not", "because", "sure", "verify", "act", "checked",
+))  # fmt: skip
+READ = 2000  # characters of a question that are looked at
+AROUND = 3  # lines shown before and after the one that is asked for
+WINDOW = 200  # lines shown at most
+LAST = 20  # lines of the end of a file
+CHECKS = 4  # checks of a cause that are made up for "why not"
+NUMBER = 10**9  # no file, rank or line of interest has more
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """A follow-up with what its words name (`about`, `rank`, `file`, ...) and the calls that answer it."""
+
+    name: str
+    about: Mapping[str, str] = field(default_factory=dict)
+    calls: tuple[Call, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    intent: str
+    asks: tuple[re.Pattern[str], ...]
+    unless: tuple[re.Pattern[str], ...]
+    alone: bool
+    of_diagnosis: bool
+    certain: bool | str  # False: its words must mean something known; `named`: they must name it
+
+    def holds(self, earlier: Mapping[str, Any] | None) -> bool:
+        """Whether the session has what the row is about."""
+        if self.of_diagnosis:
+            return is_diagnosis(earlier)
+        return self.alone or bool(earlier)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    said: re.Pattern[str]
+    setting: str
+    value: str
+
+
+@cache
+def _table() -> tuple[tuple[_Row, ...], tuple[_Change, ...]]:
+    data = yaml.safe_load((KNOWLEDGE / "intents.yaml").read_text(encoding="utf-8"))
+
+    def made(patterns: list[str]) -> tuple[re.Pattern[str], ...]:
+        return tuple(re.compile(p, re.IGNORECASE) for p in patterns)
+
+    rows = tuple(
+        _Row(r["intent"], made(r["asks"]), made(r.get("unless", [])), r.get("alone", False),
+             r.get("of") == "diagnosis", r.get("certain", True))
+        for r in data["follow_up"]
+    )  # fmt: skip
+    said = (re.compile(c["said"], re.IGNORECASE) for c in data["changes"])
+    return rows, tuple(_Change(p, c["setting"], c["value"]) for p, c in zip(said, data["changes"], strict=True))
+
+
+def is_diagnosis(report: Mapping[str, Any] | None) -> bool:
+    """Whether a report (as plain data) is one on a run, so that it can be asked about."""
+    return bool(report) and report is not None and report.get("status") not in (None, "answer")
+
+
+def follow_up(question: str, earlier: Mapping[str, Any] | None) -> FollowUp | None:
+    """The follow-up that a question is, None for a question about the run (or the world).
+
+    Args:
+        earlier: the session's last diagnosis as plain data, or its last answer where there is none.
+    """
+    text = " ".join(question.split())[:READ]
+    for row in _table()[0]:
+        if not row.holds(earlier) or any(p.search(text) for p in row.unless):
+            continue
+        for pattern in row.asks:
+            if (m := pattern.search(text)) and (found := _made(row, m, earlier)):
+                return found
+    return None
+
+
+def _made(row: _Row, m: re.Match[str], earlier: Mapping[str, Any] | None) -> FollowUp | None:
+    about = {k: v.strip(" ?!.,;\"'") for k, v in m.groupdict().items() if v}
+    if row.intent == "what_if":
+        change = changed_setting(about["change"])
+        if change is None:
+            return None if row.certain is not True else FollowUp("what_if", about)
+        call = Call("what_if", {"setting": change[0], "value": change[1]}, why="what_if")
+        return FollowUp("what_if", about, (call,))
+    if row.intent == "why_not":
+        return _why_not(row, about)
+    if row.intent == "check_rank":
+        rank = min(int(about["rank"]), NUMBER)
+        return FollowUp("check_rank", about, (Call("look_at_rank", {"rank": rank}, why="check_rank"),))
+    if row.intent == "show_lines":
+        return FollowUp("show_lines", about, (_lines(about, earlier),))
+    return FollowUp(row.intent, about)
+
+
+def changed_setting(words: str) -> tuple[str, str] | None:
+    """The setting and value that words such as "I use bf16" or "lr were 1e-5" name."""
+    for change in _table()[1]:
+        if m := change.said.search(words[:200]):
+            setting, value = m.expand(change.setting).strip(), m.expand(change.value).strip(" .?!,;")
+            if setting and value:
+                return setting.strip("-").replace(" ", "_"), value
+    return None
+
+
+def _why_not(row: _Row, about: dict[str, str]) -> FollowUp | None:
+    """With the checks that the playbooks of the cause name, as far as they are read-only: they settle it."""
+    from .library import playbooks
+    from .meaning import meaning
+    from .tool import all_tools
+
+    found = meaning(about["about"], playbooks())
+    if row.certain is not True and (not found.causes or (row.certain == "named" and not found.named)):
+        return None
+    tools = all_tools()
+    books = [p for p in playbooks() if p.cause in found.causes[:1] and found.playbook in ("", p.slug)]
+    names = dict.fromkeys(name for p in books for name in p.checks if name in tools)
+    ready = [
+        n for n in names
+        if tools[n].risk is Risk.READ and not any(f.is_required() for f in tools[n].arguments.model_fields.values())
+    ]  # fmt: skip
+    return FollowUp("why_not", about, tuple(Call(n, why="why_not") for n in ready[:CHECKS]))
+
+
+def _lines(about: dict[str, str], earlier: Mapping[str, Any] | None) -> Call:
+    """A line with its neighbours, a stretch, or the end of a file."""
+    file = _known_file(about["file"], earlier)
+    if "last" in about:
+        start, count = NUMBER, min(WINDOW, int(about.get("count", LAST)) or LAST)
+        return Call("read_lines", {"file": file, "start": start, "count": count}, why="show_lines")
+    first = max(1, min(NUMBER, int(about["line"])))
+    if "end" in about:
+        count = min(WINDOW, max(1, int(about["end"]) - first + 1))
+        return Call("read_lines", {"file": file, "start": first, "count": count}, why="show_lines")
+    start = max(1, first - AROUND)
+    return Call("read_lines", {"file": file, "start": start, "count": first + AROUND - start + 1}, why="show_lines")
+
+
+def _known_file(name: str, earlier: Mapping[str, Any] | None) -> str:
+    """The name in full, where evidence of the session knows one file that ends so (`train.log`, `logs/train.log`)."""
+    name = name.strip("`'\"")
+    cited = {str(e.get("file") or "") for e in (earlier or {}).get("evidence", ()) if e.get("kind") == "line"}
+    if name in cited:
+        return name
+    close = [f for f in cited if f.endswith(f"/{name}")]
+    return close[0] if len(close) == 1 else name
+
+
+def what_is_asked_about(report: Mapping[str, Any] | None, kept: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """What the next question of a session is about: its last diagnosis, or its last answer where there was none.
+
+    Args:
+        report: the report on the question before.
+        kept: what that question was about.
+    """
+    return report if is_diagnosis(report) or not is_diagnosis(kept) else kept

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 
 import yaml
 
-from . import gate, salience, wording
-from .planner import HEALTHY, INSUFFICIENT, LIKELY, Diagnosis, is_settled
+from . import claims, gate, salience, wording
+from .planner import HEALTHY, INSUFFICIENT, Diagnosis
 from .playbook import KNOWLEDGE, Fix, Playbook, SettingChange
 from .predicates import Facts
 from .report import (
@@ -22,8 +22,8 @@ from .report import (
     Restart,
     RootCause,
     Sentence,
-    Status,
 )  # fmt: skip
+from .tool import all_tools
 from .types import Evidence, Hypothesis
 
 ALSO_SCORE = 1.5  # log odds from which an independent second finding is worth a line
@@ -43,41 +43,45 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
     # what a playbook or document says bears out an answer, never what happened in a run
     evidence = {e.id: e for found in facts.by_key.values() for e in found if e.kind != "document"}
     by_slug = {p.slug: p for p in playbooks}
-    cause = diagnosis.cause if diagnosis.cause in causes else INSUFFICIENT
-    leader = next((h for h in diagnosis.hypotheses if h.cause == cause), None)
+    cause, ranked = claims.settled_cause(diagnosis, causes), diagnosis.hypotheses
+    leader = next((h for h in ranked if h.cause == cause), None)
     playbook = by_slug.get(leader.playbook) if leader else _page(cause, playbooks)
     title = (playbook.title if playbook else "") or causes[cause]
-    status = _status(cause, leader, diagnosis.hypotheses)
     proof = salience.decisive(leader, facts)
-    written = diagnosis.sentences or _sentences(cause, title, causes[cause], proof, facts)
-    kept, dropped = _through_gate(written, evidence, [title, causes[cause], *causes])
-    differential = _differential(cause, title, diagnosis.hypotheses)
+    vocabulary = sorted([title, causes[cause], *causes], key=len, reverse=True)
+    written = [] if diagnosis.by_model else diagnosis.sentences
+    written = written or _sentences(cause, title, causes[cause], proof, facts)
+    kept, dropped = _through_gate(written, evidence, vocabulary)
+    weighed = ranked
+    if diagnosis.by_model:
+        said, wrong = claims.through_gate(diagnosis.sentences, evidence, [*vocabulary, *all_tools()])
+        dropped = [*claims.objections(diagnosis, causes), *wrong]
+        weighed = claims.voted(cause, ranked, said, evidence, playbook)
+        cited = {i: None for s in said for i in s.cites if i in evidence}
+        proof = proof or [evidence[i] for i in cited][:6]
+        ours = [s for s in kept[bool(said) :] if not set(s.cites) <= set(cited)]
+        kept = [*said, *ours]  # its words in place of our lead; the lines it did not cite stay
+        leader = next((h for h in weighed if h.cause == cause), None)
+    status = claims.status(cause, ranked, weighed)
+    differential = _differential(cause, title, weighed)
     report = Report(
         status=status,
         root_cause=RootCause(
             id=cause, title=title, playbook=playbook.slug if playbook else None,
             confidence=differential[0].confidence, first_failure=_first_failure(proof, facts),
         ),
-        also=_also(leader, diagnosis.hypotheses, by_slug),
+        also=_also(leader, ranked, by_slug),
         summary=kept,
         differential=differential,
         chain=_chain(proof, facts),
         fixes=[_fix(f, facts) for f in playbook.fixes] if playbook else [],
-        next_steps=_next_steps(cause, playbook, diagnosis.hypotheses, by_slug, facts),
+        next_steps=_next_steps(cause, playbook, ranked, by_slug, facts),
     )  # fmt: skip
+    if diagnosis.by_model:
+        report.meta.ranking = claims.ranking(ranked)
     report.restart = _restart(cause, proof, facts)
     report.evidence = _cited(report, evidence)
     return Concluded(report, dropped)
-
-
-def _status(cause: str, leader: Hypothesis | None, ranked: list[Hypothesis]) -> Status:
-    if cause == HEALTHY:
-        return "healthy"
-    if cause == INSUFFICIENT or leader is None or not leader.positive:
-        return "insufficient_evidence" if cause == INSUFFICIENT else "hypothesis"
-    if leader is ranked[0] and is_settled(ranked):
-        return "confirmed"
-    return "likely" if leader.probability >= LIKELY else "hypothesis"
 
 
 def _page(cause: str, playbooks: Sequence[Playbook]) -> Playbook | None:
@@ -95,13 +99,11 @@ def _sentences(cause: str, title: str, meaning: str, proof: list[Evidence], fact
 
 
 def _through_gate(
-    sentences: list[Sentence], evidence: dict[str, Evidence], known: list[str]
+    sentences: list[Sentence], evidence: dict[str, Evidence], vocabulary: list[str]
 ) -> tuple[list[Sentence], list[str]]:
     kept, dropped = [], []
-    vocabulary = sorted(known, key=len, reverse=True)
     for s in sentences:
-        reasons = gate.faults(s, evidence, vocabulary)
-        if reasons:
+        if reasons := gate.faults(s, evidence, vocabulary):
             dropped.append(f"dropped a sentence that {reasons[0]}")
         else:
             kept.append(s)

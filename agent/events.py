@@ -46,10 +46,17 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of what the model writes, as it comes."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReportReady:
     """The end of the stream."""
 
     report: Report
 
 
-Event = SessionStarted | CallStarted | ToolFinished | ApprovalNeeded | Note | ReportReady
+Event = SessionStarted | CallStarted | ToolFinished | ApprovalNeeded | Note | Token | ReportReady

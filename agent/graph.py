@@ -13,51 +13,36 @@ call again.
 
 from __future__ import annotations
 
-import operator
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Send, interrupt
 
-from .answers import answer, is_answered, preflight_calls
+from .answers import answer, preflight_calls
 from .calls import guarded
+from .claims import answered
 from .conclude import conclude
 from .events import ApprovalNeeded, CallStarted, Event, Note, ToolFinished
+from .follow_ups import what_is_asked_about
 from .intent import PREFLIGHT, hardware, intent_of, named
 from .library import broken, playbooks
 from .passages import passages
-from .planner import Diagnosis, Planner, View, recalled
+from .planner import Diagnosis, Offline, Planner, recalled
 from .playbook import causes
-from .predicates import Facts
-from .prior import prior
-from .question import asked
 from .quotes import verified
-from .report import Checked, Meta, Sentence
+from .report import Checked, Meta, Report, Sentence, Tokens
+from .state import State, answering, call_of, facts_of, has_run, view_of
 from .tool import all_tools
-from .types import Call, Evidence, Hypothesis, Risk, ToolResult
+from .types import Call, Hypothesis, Risk, ToolResult
 from .workspace import Workspace
 
 CALL_SECONDS = 120.0  # deadline of one call
-ROUNDS = 12  # plan rounds before the planner must conclude
-
-
-class State(TypedDict):
-    """What is checkpointed: plain data only."""
-
-    question: str
-    turn: int
-    intent: str
-    answers: list[str]  # the calls that answer this turn's question, where it asks for no diagnosis
-    results: Annotated[list[dict[str, Any]], operator.add]
-    calls: list[dict[str, Any]]
-    diagnosis: dict[str, Any] | None
-    rejections: list[str]
-    rounds: int
-    report: dict[str, Any] | None
+KEPT = 200_000  # characters of a result's text that the session keeps
+ROUNDS = 40  # plan rounds before the evidence alone must conclude; a model's own bounds are tighter
 
 
 @dataclass
@@ -76,8 +61,11 @@ class Context:
 def recall(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     """Plan what answers the question: for a diagnosis, the cheap read-only tools over everything there is."""
     context, question = runtime.context, state.get("question", "")
-    intent = named(context.intent, question) if context.intent else intent_of(question, beside_run=_has_run(context))
-    done = frozenset(_call(r).identity for r in state.get("results", []))
+    beside = has_run(context.workspace)
+    earlier = what_is_asked_about(state.get("report"), state.get("earlier"))
+    known = intent_of(question, beside_run=beside, earlier=earlier)
+    intent = named(context.intent, question) if context.intent else known
+    done = frozenset(call_of(r).identity for r in state.get("results", []))
     if intent is None:
         calls = recalled(context.allowed, done, attached=bool(context.workspace.pids))
     else:
@@ -87,7 +75,9 @@ def recall(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     todo = [asdict(c) for c in calls if c.identity not in done]
     name = intent.name if intent else ""
     answers = [c.identity for c in calls] if intent else []
-    return {"calls": todo, "intent": name, "answers": answers, "rounds": 0, "rejections": [], "report": None}
+    begun = {"rounds": 0, "rejections": [], "report": None, "spent": {}, "degraded": []}
+    again = {"turn": state.get("turn", 0) + 1, "earlier": earlier}
+    return {"calls": todo, "intent": name, "answers": answers, **begun, **again}
 
 
 def fan_out(state: State) -> list[Send] | str:
@@ -107,7 +97,8 @@ def act(task: dict[str, Any], runtime: Runtime[Context]) -> dict[str, Any]:
         "call": asdict(call),
         "outcome": result.outcome,
         "summary": result.summary,
-        "text": result.text[:20_000],
+        "text": result.text[:KEPT],
+        "cut": max(0, len(result.text) - KEPT),
         "evidence": [_plain(e.as_dict()) for e in result.evidence],
         "seconds": round(seconds, 3),
     }
@@ -121,6 +112,7 @@ def _run(call: Call, context: Context) -> ToolResult:
     if tool is None:
         return ToolResult("failed", f"no tool is called {call.tool!r}")
     result, bug = guarded(tool, context.workspace, call.args, CALL_SECONDS)
+    result.text = result.text or result.summary
     if bug:
         context.notes.append(bug)
     result.evidence, wrong = verified(result.evidence, context.workspace)
@@ -131,17 +123,23 @@ def _run(call: Call, context: Context) -> ToolResult:
 
 def plan(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     """Ask the planner what next."""
-    view = view_of(state, runtime.context)
-    step = runtime.context.planner.next(view)
-    if isinstance(step, Diagnosis) or state["rounds"] >= ROUNDS:
-        found = step if isinstance(step, Diagnosis) else Diagnosis("none.insufficient_evidence", [])
-        sentences = [s.model_dump() for s in found.sentences]
-        hypotheses = [asdict(h) for h in found.hypotheses]
-        diagnosis = {"cause": found.cause, "hypotheses": hypotheses, "sentences": sentences}
-        return {"diagnosis": diagnosis, "calls": []}
-    for call in step:
-        runtime.context.tell(Note(f"{call.tool}: {call.why}"))
-    return {"calls": [asdict(c) for c in step], "diagnosis": None, "rounds": state["rounds"] + 1}
+    context = runtime.context
+    view = view_of(state, context.workspace, context.allowed)
+    step = (context.planner if state["rounds"] < ROUNDS else Offline()).next(view)
+    spent = {name: state["spent"].get(name, 0) + n for name, n in step.spent.items()}
+    told = {
+        "dialogue": step.dialogue,
+        "spent": {**state["spent"], **spent},
+        "degraded": [*state["degraded"], *step.degraded],
+    }
+    for text in step.degraded:
+        context.tell(Note(text))
+    for call in step.calls:
+        context.tell(Note(f"{call.tool}: {call.why}" if call.why else call.identity))
+    if step.calls:
+        return {"calls": [asdict(c) for c in step.calls], "diagnosis": None, "rounds": state["rounds"] + 1, **told}
+    found = step.diagnosis or Diagnosis("none.insufficient_evidence", [])
+    return {"diagnosis": asdict(found) | {"sentences": [s.model_dump() for s in found.sentences]}, "calls": [], **told}
 
 
 def planned(state: State) -> str:
@@ -169,28 +167,54 @@ def approve(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
 
 def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     """Judge the diagnosis. What the gate drops goes back to the planner once, then is told."""
-    context, facts = runtime.context, facts_of(state)
+    context, question = runtime.context, state.get("question", "")
     raw = state.get("diagnosis") or {"cause": "", "hypotheses": [], "sentences": []}
+    hypotheses = [Hypothesis(**h) for h in raw["hypotheses"]]
     diagnosis = Diagnosis(
-        raw["cause"], [Hypothesis(**h) for h in raw["hypotheses"]], [Sentence(**s) for s in raw["sentences"]]
+        raw["cause"], hypotheses, [Sentence(**s) for s in raw["sentences"]], raw.get("by_model", False)
     )
-    question, dropped = state.get("question", ""), []
-    if diagnosis.cause is None:
-        made = [r for r in state["results"] if _call(r).identity in state.get("answers", [])]
-        report = answer(state.get("intent", ""), _answering(state), made, playbooks())
-    else:
-        concluded = conclude(diagnosis, facts, playbooks(), causes())
-        report, dropped = concluded.report, concluded.dropped
-        if dropped and not state["rejections"] and diagnosis.sentences:
-            return {"rejections": dropped, "diagnosis": None, "calls": []}
+    report, dropped = _judged(state, diagnosis)
+    if dropped and not state["rejections"] and (diagnosis.sentences or diagnosis.by_model):
+        return {"rejections": dropped, "diagnosis": None, "calls": []}
+    if diagnosis.cause is not None:
         settled = report.status in ("confirmed", "healthy")
         title, cause = report.root_cause.title, report.root_cause.id or ""
         report.next_steps += passages(question, title, cause, settled=settled, notes=context.notes)
     report.checked = [
         Checked(tool=r["call"]["tool"], outcome=r["outcome"], why=r["summary"]) for r in state["results"]
     ] + [Checked(tool="workspace", outcome="failed", why=f"{n}: {why}") for n, why in context.workspace.skipped[:40]]
-    report.meta = Meta(tool_calls=len(state["results"]), degraded=[*context.notes, *broken(), *dropped])
+    report.meta = _meta(state, report.meta, diagnosis, [*context.notes, *broken(), *_told(dropped, diagnosis)])
     return {"report": report.model_dump(by_alias=True, mode="json")}
+
+
+def _judged(state: State, diagnosis: Diagnosis) -> tuple[Report, list[str]]:
+    """The report on a diagnosis or an answer, and what of the planner's words could not stand."""
+    dropped: list[str] = []
+    if diagnosis.cause is None and diagnosis.by_model:
+        report, dropped = answered(diagnosis, facts_of(state), [*causes(), *all_tools()])
+        if report is not None:
+            return report, dropped
+    if diagnosis.cause is None:
+        made = [r for r in state["results"] if call_of(r).identity in state.get("answers", [])]
+        asked = {"question": state["question"], "earlier": state.get("earlier"), "whole": facts_of(state)}
+        return answer(state.get("intent", ""), answering(state), made, playbooks(), **asked), dropped
+    judged = conclude(diagnosis, facts_of(state), playbooks(), causes())
+    return judged.report, judged.dropped
+
+
+def _told(dropped: list[str], diagnosis: Diagnosis) -> list[str]:
+    """What could not stand in the end, as the report tells it."""
+    return [f"the model said what does not stand, left out: {d}" for d in dropped] if diagnosis.by_model else dropped
+
+
+def _meta(state: State, meta: Meta, diagnosis: Diagnosis, degraded: list[str]) -> Meta:
+    spent = state["spent"]
+    meta.planner = "llm" if diagnosis.by_model else "offline"
+    meta.tool_calls, meta.model_calls = len(state["results"]), int(spent.get("calls", 0))
+    meta.tokens = Tokens.model_validate({"in": int(spent.get("in", 0)), "out": int(spent.get("out", 0))})
+    meta.redacted = int(spent.get("redacted", 0))
+    meta.degraded = [*state["degraded"], *degraded]
+    return meta
 
 
 def concluded(state: State) -> str:
@@ -211,51 +235,6 @@ def build_graph(checkpointer: Any) -> Any:
     graph.add_conditional_edges("approve", fan_out, ["act", "plan"])
     graph.add_conditional_edges("conclude", concluded, ["plan", END])
     return graph.compile(checkpointer=checkpointer)
-
-
-def _answering(state: State) -> Facts:
-    """The evidence of this turn's own calls: a session keeps what earlier questions were answered with."""
-    return Facts.of(_numbered(state, frozenset(state.get("answers", []))))
-
-
-def _numbered(state: State, only: frozenset[str] | None = None) -> Iterator[Evidence]:
-    """Evidence as E1, E2, ... in the order the calls were planned; of some calls alone under the same numbers."""
-    number = 0
-    for result in state.get("results", []):
-        wanted = only is None or _call(result).identity in only
-        for raw in result["evidence"]:
-            number += 1
-            if wanted:
-                yield Evidence(**{**raw, "id": f"E{number}"})
-
-
-def facts_of(state: State) -> Facts:
-    """All evidence so far, with what the question asserts."""
-    evidence = [*asked(state.get("question", "")), *_numbered(state)]
-    looked = [r["call"]["tool"] for r in state.get("results", []) if r["outcome"] in ("finding", "clean")]
-    return Facts.of(evidence, looked)
-
-
-def view_of(state: State, context: Context) -> View:
-    """What the planner is shown."""
-    facts = facts_of(state)
-    known = playbooks()
-    done = frozenset(_call(r).identity for r in state.get("results", []))
-    question = state.get("question", "")
-    workspace, intent = context.workspace, state.get("intent", "")
-    attached, diagnosable = bool(workspace.pids), _has_run(context)
-    fitting = {} if intent else prior(question, facts)
-    answered = is_answered(intent, _answering(state)) if intent else False
-    return View(question, facts, known, fitting, done, context.allowed, intent, answered, diagnosable, attached)
-
-
-def _has_run(context: Context) -> bool:
-    """Whether there is something to diagnose: logs, metrics or captures, or processes that were named."""
-    return bool(context.workspace.pids or context.workspace.by_role("log", "metrics", "capture"))
-
-
-def _call(result: dict[str, Any]) -> Call:
-    return Call(**result["call"])
 
 
 def _risk(tool: str) -> Risk:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from .playbook import Playbook, Predicate, Weight
@@ -76,6 +76,21 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float]
         )
         for s in best.values()
     ]
+
+
+def with_vote(ranked: list[Hypothesis], cause: str, vote: float, page: Playbook | None) -> list[Hypothesis]:
+    """The ranking with `vote` log odds more for a cause that a model named; best first.
+
+    A cause that collected nothing starts where every playbook starts. None of the causes (`page` is None) raises the
+    null option instead. Scores, and with them what counts as confirmed, stay what the predicates made them.
+    """
+    known = list(ranked)
+    if page is not None and cause not in {h.cause for h in known}:
+        known.append(Hypothesis(cause=cause, playbook=page.slug, title=page.title, score=BASE))
+    raised = {h.cause: h.score + (vote if h.cause == cause else 0.0) for h in known}
+    total = math.exp(0.0 if page is not None else vote) + sum(math.exp(v) for v in raised.values())
+    voted = [replace(h, probability=CEILING * math.exp(raised[h.cause]) / total) for h in known]
+    return sorted(voted, key=lambda h: -h.probability)
 
 
 def _score(playbook: Playbook, facts: Facts, prior: float) -> _Score:

@@ -72,7 +72,7 @@ class Outline:
 def outline(report: Report) -> Outline:
     """The report in the order a person reads it; empty sections are left out."""
     found = [_answer(report)] if report.status == "answer" else [
-        _summary(report), _evidence(report), _chain(report), _also(report), _differential(report)
+        _summary(report), _beside(report), _evidence(report), _chain(report), _also(report), _differential(report)
     ]  # fmt: skip
     sections = [*found, _fixes(report), _again(report), _next_steps(report), _checked(report)]
     root = report.root_cause
@@ -117,6 +117,16 @@ def _summary(report: Report) -> Section:
     by_id = {e.id: e for e in report.evidence}
     told = [s for s in report.summary if not _only_quotes(s, by_id)]
     return Section("What happened", [Item(f"{one_line(s.text)}{_marks(s.cites)}") for s in told], prose=True)
+
+
+def _beside(report: Report) -> Section:
+    """What the evidence says without the model, where the two part."""
+    alone = report.meta.ranking
+    if alone is None or alone.id == report.root_cause.id:
+        return Section("Without the model")
+    percent = f", {_percent(alone.confidence)}" if alone.confidence else ""
+    text = f"The evidence by itself points to {alone.id} ({_STATUS[alone.status]}{percent}). The model disagrees."
+    return Section("Without the model", [Item(one_line(text))])
 
 
 def _answer(report: Report) -> Section:
@@ -270,10 +280,21 @@ def _checked(report: Report) -> Section:
     return Section("Checked", items)
 
 
+def _made(report: Report) -> str:
+    """By whom, and what that cost."""
+    m = report.meta
+    if not m.model_calls:
+        return "made without a model"
+    cost = f", cost {m.cost:.4f}" if m.cost is not None else ""
+    agrees = " (the evidence alone says the same)" if m.ranking and m.ranking.id == report.root_cause.id else ""
+    used = f"{m.model_calls} requests, {m.tokens.in_} tokens in and {m.tokens.out} out{cost}"
+    by = f"verdict by {m.model}{agrees}" if m.planner == "llm" else f"verdict without {m.model}, which was asked"
+    return one_line(f"{by}, {used}")
+
+
 def _footer(report: Report) -> list[str]:
     m = report.meta
-    made = f"made by {m.model}" if m.model else "made without a model"
-    lines = [f"doctor {m.version}, {made}, {m.tool_calls} checks in {m.seconds:.1f} s"]
+    lines = [f"doctor {m.version}, {_made(report)}, {m.tool_calls} checks in {m.seconds:.1f} s"]
     lines += [one_line(f"limited: {text}") for text in m.degraded]
     if report.session:
         lines.append(f"kept as {report.session}: doctor sessions show {report.session}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from .hypotheses import rank
 from .playbook import Playbook
@@ -34,38 +34,69 @@ class View:
     answered: bool = False  # this turn's calls found what answers it
     diagnosable: bool = True  # there are logs, captures or processes of a run
     attached: bool = False  # the user named processes of the run
+    # what only a planner that talks needs
+    turn: int = 1  # questions asked in this session, with this one
+    results: Sequence[Mapping[str, Any]] = ()  # the calls made, as the session keeps them
+    evidence_of: Sequence[Sequence[str]] = ()  # ids of the evidence of each of `results`
+    dialogue: Sequence[Mapping[str, Any]] = ()  # what was said so far, as the planner put it in
+    spent: Mapping[str, float] = field(default_factory=dict)  # of this question: `calls`, `in`, `out`, `seconds`
+    rejections: Sequence[str] = ()  # what of its last diagnosis could not stand
+    overview: Sequence[str] = ()  # the runs in lines: roots, files by role
+    texts: Callable[[], Iterable[tuple[str, str]]] = tuple  # name and text of each small file, configs first
+    earlier: Mapping[str, Any] | None = None  # the report on the question before
 
 
 @dataclass(slots=True)
 class Diagnosis:
-    """What a planner concludes; the gate and the predicates decide what of it stands. No cause: an answer."""
+    """What a planner concludes; the gate and the predicates decide what of it stands. No cause: an answer.
+
+    `by_model` marks the words of a model: they are held against what it was shown, and the ranking is shown beside.
+    """
 
     cause: str | None
     hypotheses: list[Hypothesis]
     sentences: list[Sentence] = field(default_factory=list)
+    by_model: bool = False
+
+
+@dataclass(slots=True)
+class Step:
+    """The next calls or the diagnosis, and what the session shall remember of how they came about.
+
+    Attributes:
+        dialogue: entries to be kept, plain data; only the planner that wrote them reads them.
+        spent: what the step cost: `calls`, `in`, `out` (tokens), `seconds`.
+        degraded: why the planner could not go on as it should.
+    """
+
+    calls: list[Call] = field(default_factory=list)
+    diagnosis: Diagnosis | None = None
+    dialogue: list[dict[str, Any]] = field(default_factory=list)
+    spent: dict[str, float] = field(default_factory=dict)
+    degraded: list[str] = field(default_factory=list)
 
 
 class Planner(Protocol):
     """One method: the next calls, or the diagnosis."""
 
-    def next(self, view: View) -> list[Call] | Diagnosis: ...
+    def next(self, view: View) -> Step: ...
 
 
 class Offline:
     """Rank, run the check that separates the leading hypotheses, stop when one stands or checks run out."""
 
-    def next(self, view: View) -> list[Call] | Diagnosis:
+    def next(self, view: View) -> Step:
         if view.intent:
             if view.answered or not view.diagnosable:
-                return Diagnosis(None, [])
+                return Step(diagnosis=Diagnosis(None, []))
             if calls := recalled(view.allowed, view.done, attached=view.attached):
-                return calls  # nothing known answers it, so it may be about the run after all
+                return Step(calls)  # nothing known answers it, so it may be about the run after all
         ranked = rank(view.playbooks, view.facts, view.prior)
         if not is_settled(ranked) and (call := _separating_check(ranked, view)):
-            return [call]
+            return Step([call])
         if verdict(ranked) == INSUFFICIENT and (call := _asked_check(view)):
-            return [call]
-        return Diagnosis(verdict(ranked), ranked)
+            return Step([call])
+        return Step(diagnosis=Diagnosis(verdict(ranked), ranked))
 
 
 def recalled(allowed: Risk, done: frozenset[str], *, attached: bool) -> list[Call]:

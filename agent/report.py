@@ -147,15 +147,30 @@ class Tokens(_Part):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
 
+class Ranked(_Part):
+    """What the evidence says by itself, beside a model's verdict."""
+
+    id: str
+    confidence: float = Field(ge=0, le=1)
+    status: Status
+
+
 class Meta(_Part):
-    """How the report was made."""
+    """How the report was made.
+
+    `planner` is `llm` only where a model gave the verdict; `ranking` is then what was found without it. `cost` is null
+    without prices.
+    """
 
     planner: Literal["offline", "llm"] = "offline"
     model: str | None = None
+    ranking: Ranked | None = None
     version: str = ""
     seconds: float = 0.0
     tool_calls: int = 0
+    model_calls: int = 0
     tokens: Tokens = Field(default_factory=Tokens)
+    cost: float | None = None
     redacted: int = 0
     degraded: list[str] = []
 

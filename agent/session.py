@@ -10,10 +10,11 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .events import Event, ReportReady, SessionStarted
 from .report import Report, RunSummary
@@ -21,7 +22,12 @@ from .store import new_session, save_report, usable_state
 from .types import Call, Risk
 from .workspace import Workspace
 
+if TYPE_CHECKING:
+    from .llm.settings import ModelSettings
+    from .planner import Planner
+
 Approve = Callable[[tuple[Call, ...]], bool]
+STEPS = 400  # of the graph, beyond every bound of a planner's own
 
 
 def diagnose(
@@ -33,6 +39,8 @@ def diagnose(
     approve: Approve | None = None,
     state: Path | None = None,
     intent: str = "",
+    model: ModelSettings | None = None,
+    notes: Sequence[str] = (),
 ) -> Iterator[Event]:
     """Diagnose a run.
 
@@ -42,6 +50,8 @@ def diagnose(
         approve: asked about calls above it; without it they are refused.
         state: folder of the session database and the reports.
         intent: what is asked (`preflight`), where the question's words are not to decide it.
+        model: the model that plans; without one, or where it fails, the offline planner does, and nothing is sent.
+        notes: what limits the diagnosis from the start; told in the report.
 
     Yields:
         events; the last is `ReportReady`.
@@ -51,24 +61,71 @@ def diagnose(
     name = session or new_session()
     yield SessionStarted(name)
     values: dict[str, Any] = {}
-    notes: list[str] = [degraded] if degraded else []
-    yield from _events(workspace, question, name, allow, approve, folder, notes, values, intent)
-    report = _complete(Report.model_validate(values["report"]), workspace, question, name, notes)
+    told = [*notes, degraded] if degraded else list(notes)
+    order = _Order(workspace, question, name, allow, approve, folder, told, intent, model)
+    yield from _events(order, values)
+    report = _complete(Report.model_validate(values["report"]), order)
     report.meta.seconds = round(time.perf_counter() - began, 3)
     save_report(folder, report)
     yield ReportReady(report)
 
 
-def _events(
-    workspace: Workspace, question: str, name: str, allow: Risk, approve: Approve | None, folder: Path,
-    notes: list[str], values: dict[str, Any], intent: str,
-) -> Iterator[Event]:  # fmt: skip
+def first_request(
+    workspace: Workspace, question: str, model: ModelSettings, *, session: str | None = None, state: Path | None = None
+) -> str:
+    """The first request as a model would be sent it, as JSON. Checks run as for a diagnosis; nothing is sent or kept.
+
+    Args:
+        session: an earlier session that the question would go on with.
+    """
+    import json
+    import shutil
+    import tempfile
+
+    from .llm.planner import Showing
+
+    with tempfile.TemporaryDirectory(prefix="doctor-") as scratch:
+        if session is not None and (database := usable_state(state)[0] / "sessions.sqlite").is_file():
+            shutil.copy(database, scratch)
+        notes: list[str] = []
+        showing = Showing(model)
+        order = _Order(workspace, question, session or new_session(), Risk.READ, None, Path(scratch), notes, "", model)
+        _run(order, lambda event: None, showing)
+    return json.dumps(showing.request, ensure_ascii=False, indent=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """All that one diagnosis is given."""
+
+    workspace: Workspace
+    question: str
+    name: str
+    allow: Risk
+    approve: Approve | None
+    folder: Path
+    notes: list[str]
+    intent: str
+    model: ModelSettings | None
+
+    def planner(self, tell: Callable[[Event], None]) -> Planner:
+        """The model's planner where one is named."""
+        from .planner import Offline
+
+        if self.model is None:
+            return Offline()
+        from .llm.planner import Model
+
+        return Model(self.model, tell)
+
+
+def _events(order: _Order, values: dict[str, Any]) -> Iterator[Event]:
     """Run the graph in a thread, so that events arrive while it works."""
     inbox: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
 
     def work() -> None:
         try:
-            values.update(_run(workspace, question, name, allow, approve, folder, notes, inbox.put, intent))
+            values.update(_run(order, inbox.put))
             inbox.put(None)
         except BaseException as e:  # noqa: BLE001 - carried over to the caller's thread, which raises it
             inbox.put(e)
@@ -82,38 +139,46 @@ def _events(
     thread.join()
 
 
-def _run(
-    workspace: Workspace, question: str, name: str, allow: Risk, approve: Approve | None, folder: Path,
-    notes: list[str], tell: Callable[[Event], None], intent: str,
-) -> dict[str, Any]:  # fmt: skip
+def _run(order: _Order, tell: Callable[[Event], None], planner: Planner | None = None) -> dict[str, Any]:
     os.environ.setdefault("LANGSMITH_TRACING", "false")
     os.environ.setdefault("LANGGRAPH_STRICT_MSGPACK", "true")
     from langgraph.types import Command
 
     from .checkpoints import open_checkpoints
     from .graph import Context, build_graph
-    from .planner import Offline
 
-    context = Context(workspace, Offline(), allow, approve is not None, intent, tell, notes)
-    with open_checkpoints(folder, notes) as checkpointer:
+    asks = order.approve is not None
+    planner = planner or order.planner(tell)
+    context = Context(order.workspace, planner, order.allow, asks, order.intent, tell, order.notes)
+    with open_checkpoints(order.folder, order.notes) as checkpointer:
         graph = build_graph(checkpointer)
-        config = {"configurable": {"thread_id": name}, "recursion_limit": 100, "max_concurrency": os.cpu_count() or 2}
+        config = {
+            "configurable": {"thread_id": order.name},
+            "recursion_limit": STEPS,
+            "max_concurrency": os.cpu_count() or 2,
+        }
         before = graph.get_state(config)
         unfinished = bool(before.next)
-        entry: Any = None if unfinished else {"question": question}
+        entry: Any = None if unfinished else {"question": order.question}
         while True:
             out = graph.invoke(entry, config, context=context, durability="sync")
             waiting = graph.get_state(config).interrupts
             if not waiting:
                 return dict(out)
             calls = tuple(Call(**c) for w in waiting for c in w.value["calls"])
-            entry = Command(resume=bool(approve and approve(calls)))
+            entry = Command(resume=bool(order.approve and order.approve(calls)))
 
 
-def _complete(report: Report, workspace: Workspace, question: str, name: str, notes: list[str]) -> Report:
-    report.session, report.question = name, question
-    report.meta.version = version("traindoctor")
-    report.meta.degraded = list(dict.fromkeys([*notes, *report.meta.degraded]))
+def _complete(report: Report, order: _Order) -> Report:
+    workspace, meta = order.workspace, report.meta
+    report.session, report.question = order.name, order.question
+    meta.version = version("traindoctor")
+    meta.degraded = list(dict.fromkeys([*order.notes, *meta.degraded]))
+    if order.model is not None:
+        from .llm.limits import cost
+
+        meta.model = order.model.model
+        meta.cost = cost(order.model, meta.tokens.in_, meta.tokens.out)
     known = {e.run: str(e.value) for e in report.evidence if e.key == "run.state"}
     state = next((c.why for c in report.checked if c.tool == "scan_logs"), "")
     for number, root in enumerate([*workspace.roots, *workspace.good], 1):
@@ -125,4 +190,3 @@ def _complete(report: Report, workspace: Workspace, question: str, name: str, no
         summary.state = said if said in ("died", "hung", "running", "finished") else "unknown"  # pyright: ignore
         report.runs.append(summary)
     return report
-

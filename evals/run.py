@@ -10,14 +10,18 @@ import multiprocessing
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..agent.llm.settings import ModelSettings
 from ..agent.report import Report
 from .case import Case
+from .exchanges import Exchange
 from .score import Score, score, unanswered
+
+REPLAYED = 131_072  # tokens that a replayed model is taken to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class Task:
     files: Path
     question: str
     shell: Path
+    model: ModelSettings | None = None
+    exchange: Exchange | None = None  # a recorded conversation that stands in for the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +45,25 @@ class Answer:
 
 def diagnose(task: Task) -> Answer:
     """One diagnosis in a fresh workspace, with a state folder of its own."""
+    from contextlib import ExitStack
+
     from ..agent import session
     from ..agent.events import ReportReady
     from ..agent.shell import Recorded
     from ..agent.workspace import Workspace
+    from .endpoint import ScriptedEndpoint
 
-    with tempfile.TemporaryDirectory(prefix="doctor-eval-") as scratch:
+    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="doctor-eval-") as scratch:
         run = Path(scratch) / "run"
         shutil.copytree(task.files, run, symlinks=True)
         started = time.perf_counter()
         workspace = Workspace([run], shell=Recorded(task.shell), question=task.question, live=task.shell.is_file())
         report: Report | None = None
-        for event in session.diagnose(workspace, task.question, state=Path(scratch) / "state"):
+        model = task.model
+        if task.exchange is not None:
+            server = stack.enter_context(ScriptedEndpoint(task.exchange.answer))
+            model = ModelSettings("recorded", base_url=server.url, api_key="none", window=REPLAYED)
+        for event in session.diagnose(workspace, task.question, state=Path(scratch) / "state", model=model):
             if isinstance(event, ReportReady):
                 report = event.report
         seconds = time.perf_counter() - started
@@ -64,6 +77,8 @@ def evaluate(
     jobs: int = 1,
     told: Callable[[Score], None] | None = None,
     keep: Path | None = None,
+    model: ModelSettings | None = None,
+    exchanges: Mapping[str, Exchange] | None = None,
 ) -> list[Score]:
     """Score every incident, in the order of the cases. A crash scores zero, with its reason.
 
@@ -71,12 +86,16 @@ def evaluate(
         jobs: processes; each diagnoses one incident at a time.
         told: called with each score as it comes.
         keep: a folder that receives `<id>.json`, the report of each incident.
+        model: the model to ask; without one the diagnoses are made offline.
+        exchanges: recorded conversations by incident, replayed in place of a model.
     """
     cases = list(cases)
     scores: dict[str, Score] = {}
     pool = ProcessPoolExecutor(max(1, min(jobs, len(cases))), mp_context=multiprocessing.get_context("spawn"))
     try:
-        futures = {pool.submit(diagnose, Task(c.files, c.question, c.shell)): c for c in cases}
+        said = exchanges or {}
+        tasks = {c.id: Task(c.files, c.question, c.shell, model, said.get(c.id)) for c in cases}
+        futures = {pool.submit(diagnose, tasks[c.id]): c for c in cases}
         for future in as_completed(futures):
             case = futures[future]
             found = scores[case.id] = _scored(case, future, keep)

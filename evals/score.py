@@ -43,6 +43,10 @@ class Score:
     fix: bool = False
     seconds: float = 0.0
     degraded: list[str] = field(default_factory=list)
+    planner: str = "offline"
+    model_calls: int = 0
+    tool_calls: int = 0
+    tokens: int = 0  # in and out
     error: str = ""
 
 
@@ -88,6 +92,10 @@ def score(case: Case, report: Report, seconds: float = 0.0) -> Score:
         fix=meets(case.fix_terms, report),
         seconds=seconds,
         degraded=report.meta.degraded,
+        planner=report.meta.planner,
+        model_calls=report.meta.model_calls,
+        tool_calls=report.meta.tool_calls,
+        tokens=report.meta.tokens.in_ + report.meta.tokens.out,
     )
 
 

@@ -27,6 +27,8 @@ def summary(scores: list[Score]) -> dict[str, Any]:
         "abstained_rightly": sum(s.said == INSUFFICIENT and INSUFFICIENT in s.expected for s in scores),
         "abstained_wrongly": sum(s.wrongly_silent for s in scores),
         "brier": _brier(scores),
+        "model_calls": sum(s.model_calls for s in scores),
+        "tokens": sum(s.tokens for s in scores),
         "seconds_median": round(median(s.seconds for s in scores), 3) if scores else None,
         "seconds_max": round(max(s.seconds for s in scores), 3) if scores else None,
     }
@@ -59,9 +61,7 @@ def as_lines(scores: list[Score], misses: bool = True) -> list[str]:
     for name, group in grouped(scores, lambda s: s.family).items():
         lines.append(_row(name, group))
     lines.append("")
-    for name, group in sorted(
-        grouped(scores, lambda s: s.difficulty).items(), key=lambda kv: order.get(kv[0], 9)
-    ):
+    for name, group in sorted(grouped(scores, lambda s: s.difficulty).items(), key=lambda kv: order.get(kv[0], 9)):
         lines.append(_row(name, group))
     lines += ["", _row("all", scores), "", *_counts(summary(scores))]
     if misses:
@@ -69,12 +69,30 @@ def as_lines(scores: list[Score], misses: bool = True) -> list[str]:
     return lines
 
 
+def beside(offline: list[Score], model: list[Score]) -> list[str]:
+    """Two ways over the same incidents, side by side, followed by where they part."""
+    one, other = summary(offline), summary(model)
+    names = ("exact", "lenient", "top3", "evidence_recall", "fix", "brier", "invented", "false_alarms",
+             "abstained_wrongly", "model_calls", "tokens", "seconds_median", "seconds_max")  # fmt: skip
+    lines = [f"{f'{len(offline)} incidents':<20}{'offline':>12}{'model':>12}"]
+    lines += [f"{name.replace('_', ' '):<20}{_cell(one[name]):>12}{_cell(other[name]):>12}" for name in names]
+    by_model = sum(s.planner == "llm" for s in model)
+    lines += ["", f"the model gave {by_model} of {len(model)} verdicts, the evidence alone the others", ""]
+    for a, b in zip(offline, model, strict=True):
+        if a.said != b.said or a.exact != b.exact:
+            right = " or ".join(a.expected)
+            lines.append(f"  {b.id}: offline {a.said} ({a.status}), model {b.said} ({b.status}); expected {right}")
+    return lines
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
 def _row(name: str, scores: list[Score]) -> str:
     t = summary(scores)
     shares = (t["exact"], t["lenient"], t["top3"], t["evidence_recall"], t["fix"])
-    cells = [
-        f"{'-' if v is None else f'{v:.2f}':>{w}}" for v, w in zip(shares, (8, 9, 8, 10, 7), strict=True)
-    ]
+    cells = [f"{'-' if v is None else f'{v:.2f}':>{w}}" for v, w in zip(shares, (8, 9, 8, 10, 7), strict=True)]
     return f"{name:<14}{t['incidents']:>4}{''.join(cells)}{t['seconds_median']:>10.2f}"
 
 

@@ -20,10 +20,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("workspace", "tool", "calls", "reading"),
     ("tools", "salvage", "patching"),
     ("predicates", "hypotheses", "planner", "question", "prior", "gate", "salience", "wording", "restart",
-     "conclude", "intent", "answers", "passages", "quotes", "patch", "llm", "proofs", "coverage", "skeleton", "advice"),
-    ("graph", "checkpoints", "store"),
+     "conclude", "intent", "follow_ups", "follow_up_answers", "meaning", "weighing", "answers", "passages", "quotes", "patch", "llm", "claims", "proofs", "coverage", "skeleton", "advice"),
+    ("state", "graph", "checkpoints", "store"),
     ("session",),
     ("outline", "render", "markdown", "evals", "tui", "collect"),
+    ("mcp",),
     ("commands", "cli"),
 )  # fmt: skip
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}

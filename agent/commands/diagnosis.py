@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,9 @@ from . import options
 from .options import Allow, FailOn
 
 if TYPE_CHECKING:
+    from ..llm.settings import ModelSettings
     from ..report import Report
+    from ..workspace import Workspace
 
 
 def ask(
@@ -22,82 +25,139 @@ def ask(
     json: options.Json = False,
     markdown: options.Markdown = False,
     plain: options.Plain = False,
+    model: options.Model = None,
     offline: options.Offline = False,
+    base_url: options.BaseUrl = None,
+    max_calls: options.MaxCalls = None,
+    max_tokens: options.MaxTokens = None,
+    max_seconds: options.MaxSeconds = None,
+    max_cost: options.MaxCost = None,
+    require_model: options.RequireModel = False,
+    show_prompt: options.ShowPrompt = False,
     allow: options.AllowRisk = None,
     session: options.Session = None,
     quiet: options.Quiet = False,
     fail_on: options.FailOnStatus = None,
 ) -> int:
     """Diagnose a run: name the root cause, show the evidence, say how to repair it."""
+    from ..config import settle
     from . import output
+    from .model import model_settings
 
     form = output.form(json=json, markdown=markdown, plain=plain)
-    report = _diagnose(question, run, also, good, allow, session, quiet, pid)
+    asked = model_settings(
+        settle(), model=model, base_url=base_url, max_calls=max_calls, max_tokens=max_tokens, max_seconds=max_seconds,
+        max_cost=max_cost, offline=offline, required=require_model,
+    )  # fmt: skip
+    order = _Order(question, run, also, good, allow, session, quiet, pid, model=asked)
+    if show_prompt:
+        return _show_prompt(order)
+    report = _diagnose(order)
     output.show(report, form)
-    return _exit_code(report, fail_on)
+    return _exit_code(report, fail_on, require_model)
 
 
 def triage(
-    path: Annotated[list[str] | None, typer.Argument(help="Folder or file of the run.", show_default="this folder")]
-    = None,
+    path: Annotated[
+        list[str] | None, typer.Argument(help="Folder or file of the run.", show_default="this folder")
+    ] = None,
     write: Annotated[
         bool, typer.Option("--write", help="Also put doctor-report.json and .md into the run's folder.")
     ] = False,
     json: options.Json = False,
     markdown: options.Markdown = False,
     plain: options.Plain = False,
+    model: options.Model = None,
+    offline: options.Offline = False,
+    base_url: options.BaseUrl = None,
     allow: options.AllowRisk = None,
     quiet: options.Quiet = False,
     fail_on: options.FailOnStatus = None,
 ) -> int:
-    """Diagnose a run without a question; what a failure hook calls."""
+    """Diagnose a run without a question; what a failure hook calls. A model only if named here or by DOCTOR_MODEL."""
+    from ..config import settle
     from . import output
+    from .model import model_settings
 
     form = output.form(json=json, markdown=markdown, plain=plain)
-    report = _diagnose("", path, None, None, allow, None, quiet, ask_approval=False)
+    asked = model_settings(settle(), model=model, base_url=base_url, offline=offline, hook=True)
+    report = _diagnose(_Order("", path, None, None, allow, None, quiet, None, model=asked, may_ask=False))
     if write:
         output.write(report, path or ["."], quiet)
     output.show(report, form)
     return _exit_code(report, fail_on)
 
 
-def _diagnose(
-    question: str,
-    run: list[str] | None,
-    also: list[str] | None,
-    good: list[str] | None,
-    allow: Allow | None,
-    session: str | None,
-    quiet: bool,
-    pids: list[int] | None = None,
-    ask_approval: bool = True,
-) -> Report:
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What the options ask for."""
+
+    question: str
+    run: list[str] | None
+    also: list[str] | None
+    good: list[str] | None
+    allow: Allow | None
+    session: str | None
+    quiet: bool
+    pids: list[int] | None
+    model: ModelSettings | None = None
+    may_ask: bool = True
+
+
+def _diagnose(order: _Order) -> Report:
     from ..config import settle
-    from .material import workspace
+    from .model import within_the_run
     from .progress import approve, follow, may_ask
 
-    config = settle()
-    from ..intent import intent_of
-    from ..workspace import Workspace
-
-    if run is None and not pids and intent_of(question) is not None:  # no run is needed to say what a word means
-        ws = Workspace([], question=question, may_be_empty=True)
-    else:
-        ws = workspace(run, good, also, question, pids)
+    config, ws = settle(), _workspace(order)
     from .. import session as sessions
     from ..types import Risk
 
+    model, told = within_the_run(order.model, ws.roots)
     events = sessions.diagnose(
         ws,
-        question,
-        session=session,
-        allow=Risk(allow or config.allow),
-        approve=approve if ask_approval and may_ask(quiet) else None,
+        order.question,
+        session=order.session,
+        allow=Risk(order.allow or config.allow),
+        approve=approve if order.may_ask and may_ask(order.quiet) else None,
+        model=model,
+        notes=told,
     )
-    return follow(events, quiet)
+    return follow(events, order.quiet)
 
 
-def _exit_code(report: Report, fail_on: FailOn | None) -> int:
-    """0 whatever the report says, unless the user asked for a code."""
+def _workspace(order: _Order) -> Workspace:
+    """The run to look at; none where the question alone says what is wanted."""
+    from ..intent import intent_of
+    from ..workspace import Workspace
+    from .material import workspace
+
+    if order.run is None and not order.pids and intent_of(order.question) is not None:
+        return Workspace([], question=order.question, may_be_empty=True)
+    return workspace(order.run, order.good, order.also, order.question, order.pids)
+
+
+def _show_prompt(order: _Order) -> int:
+    """Print the first request. Where no model is named it shows what one would be sent."""
+    from ..llm.settings import ModelSettings
+    from ..session import first_request
+    from .streams import print_line
+
+    model = order.model or ModelSettings("(no model is named)")
+    print_line(first_request(_workspace(order), order.question, model, session=order.session))
+    return 0
+
+
+def _exit_code(report: Report, fail_on: FailOn | None, require_model: bool = False) -> int:
+    """0 whatever the report says, unless the user asked for a code.
+
+    Raises:
+        ModelFailed: the model was required, and the report was made without it.
+    """
+    from ..errors import ModelFailed
+
+    if require_model and report.meta.planner != "llm":
+        why = next((d for d in report.meta.degraded if d.startswith("model ")), "the model gave no verdict")
+        raise ModelFailed(why, "the report was made without it")
     failing = {None: (), FailOn.CONFIRMED: ("confirmed",), FailOn.LIKELY: ("likely", "confirmed")}[fail_on]
     return 1 if report.status in failing else 0

@@ -1,0 +1,195 @@
+"""The first message of a question: what is known, chosen by what tells the hypotheses apart, within so many bytes.
+
+Each part gets a share of the room; what one leaves, the next may use. What does not fit is counted, never just gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from ...index.search import search
+from .. import salience
+from ..claims import ranking
+from ..planner import View
+from ..types import Evidence, Hypothesis
+from .fence import fenced, harmless
+from .room import Room, cut, encoded, fitting
+from .shown import evidence_line
+
+RIVALS = 6  # hypotheses shown
+SECTIONS = 6  # passages of playbooks at most
+_SHARES = (("ranking", 0.14), ("evidence", 0.34), ("overview", 0.22), ("passages", 0.20), ("settings", 0.4),
+           ("rest", 0.5), ("files", 1.0))  # fmt: skip
+_DIGITS = re.compile(r"\d+")
+
+
+def first_message(view: View, ranked: Sequence[Hypothesis], room: Room, most: int) -> str:
+    """Question, overview, ranking, evidence and passages in at most `most` bytes as they are encoded."""
+    head = [f"Question: {harmless(view.question) or '(none: what is wrong with this run?)'}"]
+    left = most - encoded("\n".join(head)) - 400  # marks and titles
+    telling = [e for e in _telling(view, ranked) if e.kind != "asked"]
+    parts: dict[str, str] = {}
+    shown = 0
+    for name, share in _SHARES:
+        most_here = int(left * share)
+        if name == "ranking":
+            parts[name], _ = _listed("Ranking by predicates", _ranking(view, ranked), most_here)
+        elif name == "evidence":
+            parts[name], shown = _evidence(telling, most_here)
+        elif name == "overview":
+            parts[name] = _overview(view, most_here)
+        elif name == "passages":
+            parts[name] = _passages(view, ranked, room, most_here)
+        elif name == "settings":
+            parts[name], _ = _listed("Settings", _settings(view), min(most_here, 3_000))
+        elif name == "rest":
+            parts[name] = _rest(view, telling[shown:], telling[:shown], most_here)
+        else:
+            parts[name] = _files(view, most_here)
+        left -= encoded(parts[name]) + 4
+    order = ("overview", "ranking", "evidence", "settings", "rest", "passages", "files")
+    return "\n\n".join([*head, *(parts[name] for name in order if parts[name])])
+
+
+def _listed(title: str, lines: Iterable[str], most: int) -> tuple[str, int]:
+    kept, left = fitting(lines, most - encoded(title) - 40)
+    more = f"\n({left} more not shown)" if left else ""
+    return (f"{title}:\n" + "\n".join(kept) + more if kept else "", len(kept))
+
+
+def _ranking(view: View, ranked: Sequence[Hypothesis]) -> list[str]:
+    if not ranked:
+        return ["no cause has anything to say for it"]
+    found = ranking(list(ranked))
+    lines = [f"verdict of the evidence alone: {found.id} ({found.status})"]
+    for h in ranked[:RIVALS]:
+        told = [f"{h.cause} {h.probability:.2f} [playbook {h.playbook}]"]
+        told += [f"for {' '.join(h.supported_by[:6])}"] if h.supported_by else []
+        told += [f"against {' '.join(h.contradicted_by[:4])}"] if h.contradicted_by else []
+        told += [f"unknown: {'; '.join(h.missing[:2])}"[:160]] if h.missing else []
+        told += [f"explained by {h.explained_by}"] if h.explained_by else []
+        lines.append("- " + "; ".join(told))
+    return lines
+
+
+def _telling(view: View, ranked: Sequence[Hypothesis]) -> list[Evidence]:
+    """Evidence in the order in which it separates the leaders: what only one of them has, then what they share."""
+    by_id = {e.id: e for found in view.facts.by_key.values() for e in found}
+    sides = [set(h.supported_by) | set(h.contradicted_by) for h in ranked[:RIVALS]]
+    ids = [i for h in ranked[:RIVALS] for i in (*h.supported_by[:6], *h.contradicted_by[:4])]
+    alone = [i for i in dict.fromkeys(ids) if sum(i in side for side in sides) == 1]
+    wanted = [by_id[i] for i in dict.fromkeys([*alone[:24], *ids]) if i in by_id]
+    wanted += salience.context(view.facts)
+    for h in ranked[:2]:
+        wanted += salience.beside(h.cause, view.facts)
+    wanted += salience.telling(view.facts)
+    wanted += [found[0] for key, found in view.facts.by_key.items() if not key.startswith("settings.")]
+    places: dict[object, Evidence] = {}
+    for e in wanted:
+        places.setdefault((e.file, e.line) if e.line else e.id, e)
+    alike: dict[object, Evidence] = {}
+    for e in places.values():
+        alike.setdefault((e.key, _DIGITS.sub("#", e.text)) if e.text and e.id not in alone else e.id, e)
+    return [e for e in alike.values() if e.id]
+
+
+def _settings(view: View) -> Iterator[str]:
+    """The run's settings with the ids of what says so: asked for, used, and looked for in vain."""
+    for key, found in view.facts.by_key.items():
+        if key.startswith("settings."):
+            values: dict[str, str] = {}
+            for e in found:
+                said = "not set" if e.kind == "absent" else str(e.value)[:40]
+                values.setdefault(f"{said} in {e.variant}" if e.variant else said, e.id)
+            told = ", ".join(f"{value} [{i}]" for value, i in list(values.items())[:4])
+            more = f" and {len(values) - 4} more values" if len(values) > 4 else ""
+            yield harmless(f"{key.removeprefix('settings.')} = {told}{more}")
+
+
+def _files(view: View, most: int) -> str:
+    """Small files whole, with line numbers, while they fit."""
+    text = ""
+    for name, body in view.texts():
+        numbered = "\n".join(f"{n}: {line}" for n, line in enumerate(body.rstrip("\n").split("\n"), 1))
+        piece = fenced(harmless(numbered), name)
+        if encoded(text) + encoded(piece) <= most - 60:
+            text += f"\n{piece}"
+    return f"Small files, whole:{text}" if text else ""
+
+
+def _evidence(telling: list[Evidence], most: int) -> tuple[str, int]:
+    kept, _ = fitting(map(evidence_line, telling), most - 80)
+    return (f"Evidence:\n{fenced(chr(10).join(kept), 'evidence')}" if kept else "", len(kept))
+
+
+def _overview(view: View, most: int) -> str:
+    """How the logs end and fail, what each tool found, what was clean and what could not be looked at."""
+    lines = [harmless(line) for line in view.overview]
+    by_outcome: dict[str, list[str]] = {}
+    for r in view.results:
+        name = r["call"]["tool"]
+        if r["outcome"] in ("finding", "failed", "not_allowed"):
+            lines.append(f"{name}: {harmless(' '.join(str(r['summary']).split())[:220])}")
+        else:
+            by_outcome.setdefault(r["outcome"], []).append(name)
+    for outcome, said in (("clean", "clean"), ("not_applicable", "nothing to read for")):
+        lines += [f"{said}: {', '.join(by_outcome[outcome])}"] if outcome in by_outcome else []
+    kept, left = fitting(lines, int(most * 0.6))
+    text = fenced("\n".join([*kept, *([f"({left} lines more)"] if left else [])]), "overview")
+    logs = next((str(r["text"]) for r in view.results if r["call"]["tool"] == "scan_logs"), "")
+    room_left = most - encoded(text) - 120
+    if logs and room_left > 300:
+        number = next(n for n, r in enumerate(view.results, 1) if r["call"]["tool"] == "scan_logs")
+        read_on = f'read_lines(file="result/{number}", start=...) shows the rest'
+        body = cut(harmless(logs), int(room_left * 0.9), read_on)
+        while encoded(body) > room_left:
+            body = cut(harmless(logs), int(len(body) * 0.85) - 120, read_on)
+        text += "\n" + fenced(body, "scan_logs")
+    return f"Overview:\n{text}"
+
+
+def _passages(view: View, ranked: Sequence[Hypothesis], room: Room, most: int) -> str:
+    """How to tell the leaders apart, from their playbooks, then what the search finds for the question."""
+    by_slug = {p.slug: p for p in view.playbooks}
+    found = {f"playbook {h.playbook}": section(by_slug[h.playbook].body, "tell it apart") for h in ranked[:4]}
+    title = ranked[0].title if ranked else ""
+    for r in search(f"{title}. {view.question}"[:800], k=SECTIONS):
+        name = f"playbook {r.document}" if r.kind != "document" else f"document {r.document.rsplit('/', 1)[-1]}"
+        found.setdefault(name, r.text)
+    text = ""
+    for name, body in [(n, b) for n, b in found.items() if b][:SECTIONS]:
+        piece = fenced(harmless(cut(body, room.section, "look_up shows more")), name)
+        if encoded(text) + encoded(piece) > most - 60:
+            break
+        text += f"\n{piece}"
+    return f"Playbooks:{text}" if text else ""
+
+
+def section(body: str, heading: str) -> str:
+    """The part of a playbook under the heading that contains these words; empty where there is none."""
+    for part in body.split("\n## "):
+        first, _, rest = part.partition("\n")
+        if heading in first:
+            return rest.strip()
+    return ""
+
+
+def _rest(view: View, more: list[Evidence], shown: list[Evidence], most: int) -> str:
+    """More evidence while it fits, then how much there is that was not shown, by key."""
+    keys: dict[str, int] = {}
+    everything = [e for found in view.facts.by_key.values() for e in found if e.id]
+    kept, _ = fitting(map(evidence_line, more), max(0, most - 1500))
+    seen = {e.id for e in shown} | {e.id for e in more[: len(kept)]}
+    for e in everything:
+        if e.id not in seen and not e.key.startswith("settings."):
+            name = e.key if not e.key.startswith(("sig.", "env.")) else e.key.split(".")[0] + ".*"
+            keys[name] = keys.get(name, 0) + 1
+    text = fenced("\n".join(kept), "more evidence") if kept else ""
+    hidden = sum(keys.values())
+    if hidden:
+        names, left = fitting((f"{k} {n}" for k, n in sorted(keys.items(), key=lambda kn: -kn[1])), 1100)
+        told = f"{', '.join(names)}" + (f" and {left} keys more" if left else "")
+        text += f"\nNot shown: {hidden} of {len(everything)} pieces of evidence, many on lines that are ({told})."
+        text += " show_evidence shows them."
+    return text.strip()

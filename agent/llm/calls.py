@@ -1,0 +1,183 @@
+"""A model's answer read: calls to run, a conclusion, or what cannot be used. Nothing malformed is repaired and run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..planner import View
+from ..tool import all_tools
+from ..types import Call, Risk
+from ..weighing import weigh
+from . import conclusion, dialogue, offers, words
+from .fence import harmless
+from .room import Room, cut
+from .shown import asked_evidence, result_text
+from .turn import ToolCall, Turn
+
+MOST = 12  # calls of one answer that are run
+_RESULT = re.compile(r"^result/(\d{1,6})")
+_TEXTUAL = re.compile(
+    r"<\|?(?:tool_call|function_call|tool_calls|python_tag)|\[TOOL_CALLS\]|<function[=\s]|<invoke\b|"
+    r'"(?:name|tool|function|action)"\s*:\s*"[\w.-]+"\s*,\s*"(?:arguments|parameters|input|args|action_input)"'
+)
+
+
+@dataclass(slots=True)
+class Heard:
+    """What an answer comes to.
+
+    Attributes:
+        entries: for the dialogue: the answer itself, and what its calls were answered at once.
+        unusable: name of what is said back (`words.again`) where nothing of it can be used.
+    """
+
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    conclusion: conclusion.Conclusion | None = None
+    unusable: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+def heard(turn: Turn, view: View, entries: Sequence[Mapping[str, Any]], room: Room) -> Heard:
+    """Read one answer. Call ids are given anew, so that none appears twice in a dialogue."""
+    text = turn.content.strip()[:20_000]
+    said: dict[str, Any] = {"is": "model", "text": text, "calls": [], "turn": view.turn}
+    found = Heard([said])
+    if turn.finish == "length":
+        found.unusable = "length"
+        said["text"] = text[:2_000]
+    elif turn.calls:
+        _Calls(view, entries, room, found, said).take(turn.calls)
+    elif (whole := conclusion.in_prose(text)) is not None:
+        found.conclusion = whole
+    else:
+        found.unusable = "textual_call" if _TEXTUAL.search(text) else "prose" if text else "silent"
+        said["text"] = text[:2_000] or turn.refusal[:2_000]
+    return found
+
+
+class _Calls:
+    """The calls of one answer, each run, answered at once, or refused with the reason."""
+
+    def __init__(
+        self, view: View, entries: Sequence[Mapping[str, Any]], room: Room, found: Heard, said: dict[str, Any]
+    ) -> None:
+        self._view, self._entries, self._room, self._found, self._said = view, entries, room, found, said
+        self._number = dialogue.next_id(entries)
+        self._shown = {e["identity"] for e in entries if e["is"] == "result"}
+        self._offered = set((dialogue.setup(entries) or {"tools": []})["tools"])
+        self._refused: tuple[str, dict[str, Any]] | None = None
+        self._used = 0
+
+    def take(self, calls: Sequence[ToolCall]) -> None:
+        """Read them all, in their order."""
+        alone = all(c.name == offers.DIAGNOSIS for c in calls)
+        for call in calls:
+            self._number += 1
+            entry = {"id": f"c{self._number}", "name": call.name[:64] or "none", "arguments": "{}"}
+            self._said["calls"].append(entry)
+            if self._used >= MOST:
+                self._answer(entry, f"more than {MOST} calls at once: this one was not run")
+                continue
+            self._used += 1
+            self._one(call, entry, alone)
+        nothing = not self._found.calls and self._found.conclusion is None
+        if nothing and self._refused and all(e["is"] == "tool" and e.get("refused") for e in self._found.entries[1:]):
+            self._found.unusable, self._found.values = self._refused
+
+    def _one(self, call: ToolCall, entry: dict[str, Any], alone: bool) -> None:
+        arguments = _object(call.arguments)
+        if arguments is None:
+            return self._refuse(entry, "arguments", why="not a JSON object")
+        if call.name == offers.DIAGNOSIS:
+            return self._diagnosis(call, entry, alone)
+        entry["arguments"] = json.dumps(arguments, ensure_ascii=False)
+        name, inner = call.name, arguments.get("arguments")
+        if name == offers.MORE and isinstance(arguments.get("name"), str) and isinstance(inner, dict):
+            name, arguments = arguments["name"], inner
+        if name in offers.OWN or (name == "read_lines" and _RESULT.match(str(arguments.get("file", "")))):
+            return self._own(name, arguments, entry)
+        return self._tool(name, arguments, entry)
+
+    def _diagnosis(self, call: ToolCall, entry: dict[str, Any], alone: bool) -> None:
+        if not alone:
+            return self._answer(entry, words.again("alone"))
+        read = conclusion.parsed(call.arguments)
+        if read.conclusion is None:
+            return self._refuse(entry, "arguments", why=read.why)
+        entry["arguments"] = call.arguments
+        if self._found.conclusion is None:
+            self._found.conclusion = read.conclusion
+        return self._answer(entry, "received")
+
+    def _own(self, name: str, arguments: dict[str, Any], entry: dict[str, Any]) -> None:
+        view, room = self._view, self._room
+        if name == offers.SHOW:
+            ids = [str(i) for i in arguments.get("ids") or [] if isinstance(arguments.get("ids"), list)]
+            return self._answer(entry, asked_evidence(view, ids, str(arguments.get("key") or ""), room))
+        if name == offers.WEIGH:
+            told = weigh(str(arguments.get("cause", ""))[:300], view.facts, view.playbooks, view.prior)
+            return self._answer(entry, cut(harmless(told.text), room.result, "ask for one playbook alone"))
+        if name == offers.MORE:
+            return self._answer(entry, self._described(str(arguments.get("name") or "")))
+        if name == "read_lines":
+            m = _RESULT.match(str(arguments["file"]))
+            number, start = int(m[1]) if m else 0, arguments.get("start", 1)
+            if not 0 < number <= len(view.results) or not isinstance(start, int) or start < 1:
+                return self._refuse(entry, "arguments", why=f"there are results 1 to {len(view.results)}")
+            return self._answer(entry, result_text(view, number, room, start))
+        return self._refuse(entry, "unknown", name=name[:80])
+
+    def _described(self, name: str) -> str:
+        if not name:
+            return offers.others([*self._offered, *offers.OWN], self._room)
+        tool = all_tools().get(name)
+        if tool is None:
+            return words.again("unknown", name=name[:80])
+        return f"{tool.description}\narguments: {json.dumps(offers.parameters(tool))}"
+
+    def _tool(self, name: str, arguments: dict[str, Any], entry: dict[str, Any]) -> None:
+        tool = all_tools().get(name)
+        if tool is None or tool.risk is Risk.WRITE:
+            return self._refuse(entry, "unknown", name=name[:80])
+        try:
+            valid = tool.arguments(**arguments)
+        except (ValidationError, TypeError) as e:
+            first = e.errors()[0] if isinstance(e, ValidationError) else {"loc": (), "msg": str(e)}
+            where = ".".join(str(p) for p in first["loc"])
+            return self._refuse(entry, "arguments", why=f"{where}: {first['msg']}"[:300])
+        call = Call(name, valid.model_dump(mode="json", exclude_defaults=True), why="")
+        if call.identity in self._shown:
+            number = dialogue.number_of(self._view, call.identity)
+            told = str(self._view.results[number - 1]["summary"]) if number else "see above"
+            return self._answer(entry, words.again("repeated", summary=harmless(told[:300])))
+        self._shown.add(call.identity)
+        self._found.entries.append({"is": "result", "id": entry["id"], "identity": call.identity})
+        if dialogue.number_of(self._view, call.identity) is None:
+            self._found.calls.append(call)
+        return None
+
+    def _answer(self, entry: dict[str, Any], text: str) -> None:
+        self._found.entries.append({"is": "tool", "id": entry["id"], "text": text})
+
+    def _refuse(self, entry: dict[str, Any], why_not: str, **values: Any) -> None:
+        text = words.again(why_not, **values)
+        self._found.entries.append({"is": "tool", "id": entry["id"], "text": text, "refused": True})
+        self._refused = (why_not, values)
+
+
+def _object(arguments: str) -> dict[str, Any] | None:
+    """The arguments as a mapping, parsed strictly; nothing at all counts as no arguments."""
+    if not arguments.strip():
+        return {}
+    try:
+        data = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None

@@ -1,0 +1,261 @@
+"""The planner that asks a model, on the same state as the offline one, which takes over wherever the model fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..events import Event, Token
+from ..hypotheses import rank
+from ..planner import Diagnosis, Offline, Step, View
+from ..types import Call, Hypothesis
+from . import calls as reading
+from . import conclusion, dialogue, offers, words
+from .brief import first_message
+from .fence import harmless
+from .limits import Limits
+from .room import Room, room
+from .settings import ModelSettings
+from .shown import call_text, evidence_by_id, result_text
+from .turn import ModelTrouble, Turn
+from .wire import Wire
+
+PATIENCE = 2  # answers in a row that cannot be used, before the evidence alone concludes
+
+
+class Model:
+    """Renders the state, asks the model, reads its calls or its diagnosis.
+
+    The offline planner ranks beside it, and concludes from the same state when the model cannot be had, gives nothing
+    usable, or the limits of the question are reached.
+    """
+
+    def __init__(self, settings: ModelSettings, tell: Callable[[Event], None] = lambda event: None) -> None:
+        self._settings = settings
+        self._tell = tell
+        self._wire = Wire(settings)
+        self._offline = Offline()
+
+    def next(self, view: View) -> Step:
+        if dialogue.is_off(view.dialogue, view.turn):
+            return self._offline.next(view)
+        talk = _Talk(self._settings, self._wire, self._tell, view)
+        try:
+            return talk.step()
+        except ModelTrouble as trouble:
+            talk.limits.add(0, trouble.tokens_in, trouble.tokens_out, 0.0)
+            return talk.given_up(trouble.message, self._offline)
+
+    def first_request(self, view: View) -> dict[str, Any]:
+        """What would be sent first, exactly. Nothing is sent, and the server is not asked for its window."""
+        talk = _Talk(self._settings, self._wire, self._tell, view)
+        talk.open(self._settings.window)
+        return talk.request(last=False)
+
+
+class Showing:
+    """A planner that writes the first request down and ends there. Nothing is sent.
+
+    Attributes:
+        request: the body of that request.
+    """
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self._model = Model(settings)
+        self.request: dict[str, Any] = {}
+
+    def next(self, view: View) -> Step:
+        self.request = self._model.first_request(view)
+        return Step(diagnosis=Diagnosis(None, []))
+
+
+class _Talk:
+    """One step of the conversation: what it adds to the dialogue, and what it spends."""
+
+    def __init__(
+        self, settings: ModelSettings, wire: Wire, tell: Callable[[Event], None], view: View
+    ) -> None:  # fmt: skip
+        self.settings, self.wire, self.view, self._tell = settings, wire, view, tell
+        self.ranked: list[Hypothesis] = rank(view.playbooks, view.facts, view.prior)
+        self.limits = Limits(settings, view.spent)
+        self.added: list[dict[str, Any]] = []
+        self._redacted = sum(wire.redactor.found.values())
+        self._unusable = 0
+        self._overflowed = False
+
+    @property
+    def entries(self) -> list[Any]:
+        return [*self.view.dialogue, *self.added]
+
+    @property
+    def room(self) -> Room:
+        made = dialogue.setup(self.entries)
+        return room(made["window"] if made else 0)
+
+    # --- the course of a step
+
+    def step(self) -> Step:
+        """Go on until there is something to run, a diagnosis, or trouble."""
+        if (pending := self._pending()) is not None:
+            return self._concluded(pending)
+        if not dialogue.is_open(self.view.dialogue, self.view.turn):
+            self.open(self._window())
+        elif self.view.rejections:
+            if self.limits.reached():
+                return self._concluded(self._last_conclusion())
+            self._say(words.again("rejected", reasons="\n".join(f"- {r}" for r in self.view.rejections[:12])))
+        while True:
+            if why := self.limits.reached():
+                raise ModelTrouble("stopped", f"stopped at the limit of {why}")
+            turn = self._ask()
+            if (found := self._read(turn)) is not None:
+                return found
+
+    def open(self, window: int) -> None:
+        """Settle tools and room once a session, and put the question."""
+        if dialogue.setup(self.entries) is None:
+            tools = offers.chosen(self.view, self.ranked, room(window))
+            self.added.append({"is": "setup", "tools": tools, "window": window})
+        if any(e["is"] == "user" for e in self.view.dialogue):
+            text = self._follow_up()
+        else:
+            spare = self.room.first - self.wire.size(self.request(last=False)) - 60
+            text = first_message(self.view, self.ranked, self.room, max(2_000, spare))
+            if self.view.earlier:
+                told = self.view.earlier
+                text += f"\n\nEarlier verdict: {told['root_cause']['id']} ({told['status']})"
+        self._say(text, opens=True)
+
+    def request(self, *, last: bool, most: int = 1 << 40) -> dict[str, Any]:
+        """The body of the next request."""
+        made = dialogue.setup(self.entries) or {"tools": []}
+        plain = any(e["is"] == "plain" for e in self.entries)
+        said = dialogue.messages(self.view, self.entries, self.room, most)
+        if last:
+            said.append({"role": "user", "content": words.again("last")})
+        choice = {"type": "function", "function": {"name": offers.DIAGNOSIS}} if last and not plain else None
+        return self.wire.body(said, [] if plain else offers.schemas(made["tools"]), choice)
+
+    def _ask(self) -> Turn:
+        last = self.limits.is_last()
+        began = time.monotonic()
+        most = self.room.shortened // 2 if self._overflowed else 1 << 40
+        try:
+            turn = self.wire.send(
+                self.request(last=last, most=most), until=self.limits.until(), token=lambda t: self._tell(Token(t))
+            )
+        except ModelTrouble as trouble:
+            self.limits.add(1, trouble.tokens_in, trouble.tokens_out, time.monotonic() - began)
+            if trouble.kind == "overflow" and not self._overflowed:
+                self._overflowed = True
+                return self._ask()
+            if trouble.kind == "tools" and not any(e["is"] == "plain" for e in self.entries):
+                self.added.append({"is": "plain"})
+                self._say(words.again("plain", schema=offers.schemas([])[-1]["function"]["parameters"]))
+                return self._ask()
+            trouble.tokens_in = trouble.tokens_out = 0
+            raise
+        self.limits.add(1, turn.tokens_in, turn.tokens_out, time.monotonic() - began)
+        return turn
+
+    def _read(self, turn: Turn) -> Step | None:
+        """What an answer comes to; None when the model must be asked again."""
+        heard = reading.heard(turn, self.view, self.entries, self.room)
+        self.added += heard.entries
+        if heard.conclusion is not None:
+            if heard.conclusion.cause == offers.ANSWER and not self._may_answer():
+                return self._again("answer")
+            return self._conclude(heard.conclusion)
+        if heard.calls:
+            self._unusable = 0
+            return self._step(calls=heard.calls)
+        if heard.unusable:
+            return self._again(heard.unusable, **heard.values)
+        return None
+
+    def _again(self, name: str, /, **values: object) -> None:
+        self._unusable += 1
+        text = words.again(name, **values)
+        if self._unusable > PATIENCE or self.limits.reached():
+            raise ModelTrouble("garbled", f"gave no usable answer {self._unusable} times in a row ({name})")
+        if name not in ("arguments", "unknown"):  # those stand in the answers to the calls
+            self._say(text)
+
+    # --- conclusions
+
+    def _conclude(self, found: conclusion.Conclusion) -> Step:
+        to_read = conclusion.places_to_read(found, evidence_by_id(self.view))
+        to_read = [c for c in to_read if c.identity not in self.view.done]
+        if to_read:
+            self.added.append({"is": "pending", "turn": self.view.turn, "said": found.model_dump()})
+            return self._step(calls=to_read)
+        return self._concluded(found)
+
+    def _concluded(self, found: conclusion.Conclusion) -> Step:
+        said = conclusion.diagnosis(found, self.ranked, evidence_by_id(self.view))
+        return self._step(diagnosis=said)
+
+    def _pending(self) -> conclusion.Conclusion | None:
+        last = self.view.dialogue[-1] if self.view.dialogue else None
+        if last is None or last["is"] != "pending" or last["turn"] != self.view.turn or self.view.rejections:
+            return None
+        return conclusion.Conclusion.model_validate(last["said"])
+
+    def _last_conclusion(self) -> conclusion.Conclusion:
+        """The conclusion that was rejected, when no request is left to correct it."""
+        for e in reversed(self.view.dialogue):
+            for c in e.get("calls", []) if e["is"] == "model" else []:
+                if c["name"] == offers.DIAGNOSIS and (found := conclusion.parsed(c["arguments"]).conclusion):
+                    return found
+        raise ModelTrouble("stopped", "no request was left to correct its diagnosis")
+
+    def _may_answer(self) -> bool:
+        return bool(self.view.intent) or self.view.turn > 1 or not self.view.diagnosable
+
+    # --- small things
+
+    def _follow_up(self) -> str:
+        """The next question of a session, with the answers of the calls that were made for it."""
+        asked = {e["identity"] for e in self.view.dialogue if e["is"] == "result"}
+        fresh = range(self._results_before() + 1, len(self.view.results) + 1)
+        lines = [f"Next question: {harmless(self.view.question)}"]
+        for number in fresh[:4]:
+            call = self.view.results[number - 1]["call"]
+            if Call(call["tool"], call["args"]).identity not in asked:
+                lines += [call_text(call["tool"], call["args"]), result_text(self.view, number, self.room)]
+        lines.append("Evidence, calls and verdicts above still hold. Use tools for what they do not say.")
+        return "\n".join(lines)
+
+    def _results_before(self) -> int:
+        """How many results there were when the question before was put or answered."""
+        return max((e.get("results", 0) for e in self.view.dialogue), default=0)
+
+    def _window(self) -> int:
+        made = dialogue.setup(self.entries)
+        if made is not None:
+            return int(made["window"])
+        if self.settings.window:
+            return self.settings.window
+        from .window import context_window
+
+        return context_window(self.settings)[0]
+
+    def _say(self, text: str, *, opens: bool = False) -> None:
+        told = {"opens": opens, "turn": self.view.turn, "results": len(self.view.results)}
+        self.added.append({"is": "user", "text": text, **told})
+
+    def _step(self, calls: list[Call] | None = None, diagnosis: Diagnosis | None = None) -> Step:
+        return Step(calls or [], diagnosis, self.added, self._spent())
+
+    def _spent(self) -> dict[str, float]:
+        redacted = sum(self.wire.redactor.found.values()) - self._redacted
+        return {**self.limits.added, "redacted": redacted}
+
+    def given_up(self, why: str, offline: Offline) -> Step:
+        """The offline planner's step from here on, with the reason for the report."""
+        step = offline.next(self.view)
+        told = f"model {self.settings.model}: {why}; concluded from the evidence without it"
+        off = {"is": "off", "turn": self.view.turn, "why": why}
+        kept = [e for e in self.added if e["is"] == "setup"]  # half a dialogue cannot be gone on with
+        return Step(step.calls, step.diagnosis, [*kept, off], self._spent(), [told])

@@ -1,0 +1,88 @@
+"""Evidence and results as a model reads them: short, with ids to cite, inert, nothing dropped without a count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..planner import View
+from ..types import Evidence
+from .fence import fenced, harmless
+from .room import Room, cut
+
+TEXT = 220  # characters of a line that a piece of evidence shows
+_PER_RESULT = 24  # pieces of evidence listed with a result
+
+
+def evidence_line(e: Evidence) -> str:
+    """`E12 key=value file:line rank 3 | the line`, on one line."""
+    value = e.value if isinstance(e.value, str) else json.dumps(e.value, default=str)
+    text = " ".join(e.text.split())
+    if e.kind == "absent":
+        looked = ", ".join((e.searched or [])[:3])
+        return harmless(f"{e.id} {e.key}: looked for, not there{f' (in {looked})' if looked else ''}; default {value}")
+    said = "" if e.value is True or value in text else f"={' '.join(value.split())[:80]}"
+    where = [f"{e.file}:{e.line}" if e.line else e.file or " ".join(e.argv or ()) or e.tool, e.member or ""]
+    names = (("rank", e.rank), ("attempt", e.attempt), ("variant", e.variant), ("step", e.step))
+    who = [f"{name} {v}" for name, v in names if v is not None and not (name == "attempt" and v == 1)]
+    quoted = f" | {text[:TEXT]}{'...' if len(text) > TEXT else ''}" if text else ""
+    return harmless(f"{e.id} {e.key}{said} {' '.join(filter(None, [*where, *who]))}{quoted}")
+
+
+def result_text(view: View, number: int, room: Room, start: int = 1) -> str:
+    """The answer of call `number` (from 1) from a line on, with the ids of its evidence."""
+    result = view.results[number - 1]
+    text = str(result["text"] or result["summary"])
+    lines = text.split("\n")
+    head = f"{result['outcome']}: {' '.join(str(result['summary']).split())[:300]}"
+    body = "\n".join(lines[start - 1 :])
+    more = f" and {result['cut']} characters were not kept" if result.get("cut") else ""
+    read_on = f'read_lines(file="result/{number}", start=LINE) reads on{more}'
+    at = f" from line {start} of {len(lines)}" if start > 1 else ""
+    shown = fenced(cut(harmless(body), room.result, read_on), f"result/{number}{at}")
+    if start > 1:
+        return shown
+    return "\n".join([harmless(head), shown, *_ids(view, number)])
+
+
+def _ids(view: View, number: int) -> list[str]:
+    """Which evidence a result became; lines that its text shows are named by their ids alone."""
+    ids = list(view.evidence_of[number - 1])
+    if not ids:
+        return []
+    found = evidence_by_id(view)
+    plain = all(found[i].key in ("log.match", "log.line") for i in ids if i in found)
+    if plain:
+        return [f"Evidence: {ids[0]} to {ids[-1]}, one for each line shown, in that order"]
+    lines = [evidence_line(found[i]) for i in ids[:_PER_RESULT] if i in found]
+    rest = len(ids) - len(lines)
+    more = [f"and {rest} more, {ids[-rest]} to {ids[-1]}: show_evidence"] if rest > 0 else []
+    return ["Evidence:", fenced("\n".join(lines), "evidence"), *more]
+
+
+def evidence_by_id(view: View) -> dict[str, Evidence]:
+    """All evidence of the session by id."""
+    return {e.id: e for found in view.facts.by_key.values() for e in found if e.id}
+
+
+def asked_evidence(view: View, ids: Sequence[str], key: str, room: Room) -> str:
+    """What `show_evidence` answers."""
+    found = [e for e in evidence_by_id(view).values() if e.kind != "asked"]
+    wanted = [e for e in found if e.id in set(ids)] if ids else []
+    if key:
+        prefix = key.removesuffix("*")
+        wanted += [e for e in found if e.key == key or (key.endswith("*") and e.key.startswith(prefix))]
+    if not wanted:
+        keys = sorted({e.key for e in found if key.split(".")[0] == e.key.split(".")[0]})[:40]
+        near = f"; there are {', '.join(keys)}" if keys and key else ""
+        return f"no such evidence{near}"
+    lines = [evidence_line(e) for e in wanted]
+    last = wanted[-1].id
+    text = cut("\n".join(lines), room.result, f"ask for ids up to {last} to see the rest")
+    return fenced(text, f"evidence {key}".strip())
+
+
+def call_text(name: str, args: Mapping[str, Any]) -> str:
+    """A call as it is written about: `grep_logs(pattern='NaN')`."""
+    return f"{name}({', '.join(f'{k}={v!r}' for k, v in args.items())})"

@@ -64,7 +64,7 @@ MaxSeconds = Annotated[
 ]
 MaxCost = Annotated[
     float | None,
-    typer.Option("--max-cost", help="Cost, by the [prices] of doctor.toml; 0: any.", min=0, show_default="any"),
+    typer.Option("--max-cost", help="Cost, by the prices in doctor.toml; 0: any.", min=0, show_default="any"),
 ]
 RequireModel = Annotated[
     bool, typer.Option("--require-model", help="Exit with 4 when the model fails, after the report without it.")

@@ -50,10 +50,11 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     from traindoctor.agent.config import settle
 
     folder = tmp_path_factory.mktemp("state")
+    ours = [n for n in os.environ if n.startswith(("DOCTOR_", "OPENAI_")) and n != "DOCTOR_CACHE"]
+    for name in (*ours, "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DOCTOR_STATE", str(folder))
     monkeypatch.setenv("DOCTOR_CONFIG", str(folder / "config.toml"))
-    for name in ("DOCTOR_ALLOW", "DOCTOR_KNOWLEDGE", "DOCTOR_CHROMA_URL", "FORCE_COLOR", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
     settle.cache_clear()
 

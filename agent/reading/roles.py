@@ -9,7 +9,7 @@ from .flight.form import is_dump
 from .inflate import utf16
 
 ROLES = ("log", "config", "metrics", "checkpoint", "data", "code", "environment", "capture", "trace", "other")
-OWN = re.compile(r"^doctor-report\.(json|md|html)$")
+OWN = re.compile(r"^doctor-report\.(json|md|html)$|^doctor\.toml$")
 
 _PACKED = re.compile(r"\.(gz|zst|bz2|xz)$")
 _BY_SUFFIX: dict[str, str] = {

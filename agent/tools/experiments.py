@@ -113,9 +113,7 @@ def _cite(ws: Workspace, trial: Trial, key: str, value: float | bool) -> Evidenc
 def _by_hand(ws: Workspace, experiment: str, section: str) -> ToolResult:
     """What to do where no command is declared."""
     framework, steps = experiments.by_hand(ws, experiment)
-    lies = next((f.name for f in ws.files if f.path.name == "doctor.toml"), None)
-    found = f" (a {lies} lies in the run: it is used only if you name it)" if lies else ""
-    how = f"declare [{section}] in a file of yours and name it: DOCTOR_EXPERIMENTS=doctor.toml{found}"
+    how = f"declare [{section}] in a file of yours and name it: DOCTOR_EXPERIMENTS=experiments.toml"
     result = not_applicable(f"no command is declared for it: {how}; or by hand, see text")
     result.text = "\n".join([result.summary, f"By hand ({framework}):", *(f"- {s}" for s in steps)])
     return result

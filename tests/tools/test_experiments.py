@@ -125,7 +125,7 @@ def test_a_declaration_in_the_runs_folder_runs_nothing(tmp_path: Path, monkeypat
     ws = Workspace([tmp_path / "run"], live=True)
     for tool in (overfit_one_batch, zero_input_baseline):
         result = tool(ws)
-        assert result.outcome == "not_applicable" and "used only if you name it" in result.summary
+        assert result.outcome == "not_applicable" and "in a file of yours" in result.summary
         assert "By hand (torch)" in result.text
     assert not trap.exists()
     assert not {"config", "file", "path"} & set(overfit_one_batch.arguments.model_fields), "no argument may name it"

@@ -50,14 +50,15 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A failure by its name in `evals.faults.FAULTS`."""
+    """A failure by its name in `evals.faults.FAULTS`, or one of its own."""
 
     kind: str
+    own: FaultKind | None = None
 
     @property
     def row(self) -> FaultKind:
         """How it goes."""
-        return FAULTS[self.kind]
+        return self.own or FAULTS[self.kind]
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,8 @@ class _Connection(BaseHTTPRequestHandler):
             # Closing with a linger of zero seconds sends a reset instead of an orderly end.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
+        elif row.play == "no-http":
+            self._send(b"SSH-2.0-OpenSSH_9.6\r\n")
         elif row.play == "hang":
             self.server_side.stopping.wait(60)
         elif row.play == "drip-head":

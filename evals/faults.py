@@ -28,8 +28,8 @@ PAGE = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body>n
 
 # How a row is played: an answer with a status, an answer that is a script of pieces, or something about the connection.
 Play = Literal[
-    "status", "body", "pieces", "message", "reset", "hang", "drip", "drip-head", "cut", "half", "endless", "line", "bomb",
-    "where",
+    "status", "body", "pieces", "message", "reset", "hang", "drip", "drip-head", "cut", "half", "endless", "line",
+    "bomb", "no-http", "where",
 ]  # fmt: skip
 
 
@@ -115,6 +115,7 @@ FAULTS: Mapping[str, FaultKind] = {
     "moved": FaultKind("301 elsewhere", "connection", "body", 301, headers={"location": "http://other.invalid/v1"}),
     # the connection
     "reset": FaultKind("connection reset before an answer", "connection", "reset", asked=3),
+    "no-http": FaultKind("something else than a web server listens", "connection", "no-http", asked=3),
     "refused": FaultKind("nothing listens", "connection", "where", where="http://127.0.0.1:{closed}/v1", asked=0),
     "unknown-host": FaultKind("no such host", "connection", "where", where="http://no-such-host.invalid/v1", asked=0),
     "tls": FaultKind("https to a plain port", "connection", "where", where="https://127.0.0.1:{port}/v1", asked=0),

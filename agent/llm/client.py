@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from .exchange import CONNECT_SECONDS, Exchange, Put, Refusal, decoded, http_library, stop_at_errors
 from .settings import ModelSettings
@@ -25,14 +25,15 @@ class Client:
 
     Attributes:
         base: the server's address, `/v1` included, without a slash at the end.
-        hosted: no address was given, so that it is the client's own default.
+        hosted: it is the client's own default.
     """
 
     def __init__(self, settings: ModelSettings) -> None:
         named = settings.base_url or os.environ.get("OPENAI_BASE_URL", "")
         self.settings = settings
-        self.hosted = not named
         self.base = (named or HOSTED).strip().rstrip("/")
+        self._parts = _parts(self.base)
+        self.hosted = self._parts.hostname == _parts(HOSTED).hostname
         # Settings that were resolved hold the key that belongs to the server, or none: no other may go there.
         ambient = "" if settings.named_by else os.environ.get("OPENAI_API_KEY", "")
         self._key = (settings.api_key or ambient).strip()
@@ -42,9 +43,8 @@ class Client:
     def asked(self, fields: tuple[str, ...] = (), others: str = "") -> Asked:
         """What messages about this server may name, and what they may not."""
         values = [self._key, *self.settings.headers.values()]
-        parts = urlsplit(self.base)
-        if parts.password:
-            values.append(parts.password)
+        if self._parts.password:
+            values.append(self._parts.password)
         secrets = tuple(v for v in values if len(v) >= 4 and v != NO_KEY)
         place = self.settings.key_from
         place = f"look at {place}" if place not in ("", "OPENAI_API_KEY") else "set OPENAI_API_KEY or `api_key_file`"
@@ -54,8 +54,7 @@ class Client:
     @property
     def address(self) -> str:
         """The address without a name and password that may stand in it."""
-        parts = urlsplit(self.base)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        return self._parts._replace(netloc=self._parts.netloc.rpartition("@")[2]).geturl()
 
     def check(self) -> None:
         """See that a request can be made at all.
@@ -68,8 +67,7 @@ class Client:
         if not (self._key.isascii() and self._key.isprintable()):
             raise Setback("key", "the key holds characters that no key has: look at OPENAI_API_KEY or `api_key_file`")
         try:
-            parts = urlsplit(self.base)
-            sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            sound = self._parts.scheme in ("http", "https") and bool(self._parts.hostname) and self._parts.port != 0
         except ValueError:
             sound = False
         if not sound:
@@ -129,7 +127,7 @@ class Client:
             if self._openai is None:
                 import openai
 
-                host = (urlsplit(self.base).hostname or "").lower()
+                host = (self._parts.hostname or "").lower()
                 http = openai.DefaultHttpxClient(
                     follow_redirects=False,  # what is sent goes to the named server and to no other
                     trust_env=host not in _LOOPBACK,  # a proxy of the site does not know this machine's own servers
@@ -156,3 +154,11 @@ class Client:
 
         http = http_library(self._made()._client)
         return (openai.OpenAIError, http.HTTPError, http.InvalidURL, http.StreamError)
+
+
+def _parts(url: str) -> SplitResult:
+    """The parts of an address, all of them empty where it is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")

@@ -99,8 +99,18 @@ OTHERS = (
 )
 REFUSED = Row("refused", "the server refused the request ({status}): {detail}")
 
-# Fields that an answer does not depend on: where a server does not take one, it is left out.
-DROPPABLE = ("stream_options", "temperature", "parallel_tool_calls")
+# Fields that an answer does not depend on, by how servers name them: one that is not taken is left out.
+DROPPABLE: Mapping[str, re.Pattern[str]] = {
+    name: re.compile(pattern, re.IGNORECASE)
+    for name, pattern in {
+        "stream_options": r"\bstream_options\b",
+        "temperature": r"\btemperature\b",
+        "parallel_tool_calls": r"\bparallel_tool_calls\b",
+        "tool_choice": r"\btool_choice\b",
+        "max_tokens": r"\bmax_tokens\b",
+        "stream": r"\bstream(?:ing)?\b",
+    }.items()
+}
 _UNTAKEN = re.compile(
     r"unsupported|not (?:supported|permitted|allowed)|does not support|unrecognized|unknown|unexpected|extra|invalid",
     re.IGNORECASE,
@@ -140,11 +150,12 @@ def refusal(status: int, headers: Mapping[str, str], body: str, asked: Asked) ->
     """What an answer with an error status means; also an error within a stream, by the status that it names."""
     said, parameter = _said(body[: 16 * READ])
     looked = said[:READ]
-    if status in (400, 422) and (field := _field(looked, parameter, body[:READ], asked.fields)):
-        return Setback("refused", f"the server does not take `{field}` ({status})", field=field)
     row = None
     if status >= 400 and status not in (401, 403):
         row = next((r for pattern, r in WORDINGS if pattern.search(f"{looked} {parameter}")), None)
+    settled = row is not None and row.kind in ("overflow", "tools")
+    if status in (400, 422) and not settled and (field := _field(looked, parameter, asked.fields)):
+        return Setback("refused", f"the server does not take `{field}` ({status})", field=field)
     row = row or STATUSES.get(status) or next((r for span, r in OTHERS if status in span), REFUSED)
     wait = pause(headers)
     text = row.message.format(
@@ -200,10 +211,10 @@ def _said(body: str) -> tuple[str, str]:
     return message if isinstance(message, str) else json.dumps(message), named
 
 
-def _field(said: str, parameter: str, body: str, fields: tuple[str, ...]) -> str:
+def _field(said: str, parameter: str, fields: tuple[str, ...]) -> str:
     """The field of the request that the server does not take, if that is what it says."""
     named = parameter.split(" ")[0]
-    for field in fields:
-        if field in DROPPABLE and (named == field or (field in said + body and _UNTAKEN.search(said + body))):
-            return field
-    return ""
+    if named in DROPPABLE and named in fields:
+        return named
+    found = (f for f, words in DROPPABLE.items() if f in fields and words.search(said))
+    return next(found, "") if _UNTAKEN.search(said) else ""

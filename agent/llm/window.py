@@ -105,8 +105,8 @@ def _ollama(server: _Server, model: str) -> Iterator[Found]:
     parameters = shown.get("parameters")
     for line in parameters.splitlines() if isinstance(parameters, str) else ():
         name, _, value = line.strip().partition(" ")
-        if name == "num_ctx" and value.strip().isdigit():
-            yield from _tokens(int(value[:12]), "`num_ctx` of the model in Ollama")
+        if name == "num_ctx" and (digits := value.strip()[:12]).isdecimal():
+            yield from _tokens(int(digits), "`num_ctx` of the model in Ollama")
     facts = shown.get("model_info")
     for name, value in facts.items() if isinstance(facts, Mapping) else ():
         if str(name).endswith(".context_length"):

@@ -5,6 +5,7 @@ This is the only place where words of a run leave the machine for a model.
 
 from __future__ import annotations
 
+import difflib
 import json
 import random
 import time
@@ -95,8 +96,8 @@ class Wire:
                 if assembly.begun:
                     lost = (lost[0] + size // 4, lost[1] + assembly.begun // 4)
                 if e.field:  # a field that this server does not take: not a failure, and remembered
-                    self._untaken.add(e.field)
-                    sent.pop(e.field)
+                    self._untaken |= {e.field} | ({"stream_options"} if e.field == "stream" else set())
+                    sent = {k: v for k, v in sent.items() if k not in self._untaken}
                     continue
                 tries, cuts = tries + 1, cuts + (e.kind == "cut")
                 delay = e.wait if e.wait is not None else self.backoff * 2**tries * random.uniform(0.75, 1.25)
@@ -148,8 +149,9 @@ class Wire:
         told = refusal(head.status, head.headers, answer.body, self._client.asked(tuple(body)))
         if told.kind != "model" or head.status >= 500:
             return told
-        names = [str(m.get("id", "")) for m in self._client.models(min(2.0, max(0.1, until - time.monotonic())))]
-        others = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        names = [str(m.get("id", ""))[:80] for m in self._client.models(min(2.0, max(0.1, until - time.monotonic())))]
+        alike = difflib.get_close_matches(self.settings.model, names[:1000], 8, 0)
+        others = ", ".join(alike) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
         asked = self._client.asked(tuple(body), f": it has {others}" if names else "")
         return refusal(head.status, head.headers, answer.body, asked)
 

@@ -43,7 +43,7 @@ class Meaning:
 def meaning(words: str, playbooks: Sequence[Playbook]) -> Meaning:
     """What a question or a part of one names."""
     text = " ".join(words.split())[:LIMIT]
-    for step in (_named, _everyday, _titled, _called):
+    for step in (_named, _titled, _everyday, _called):
         causes, slug = step(text, playbooks)
         if causes:
             return Meaning(text, tuple(dict.fromkeys(causes))[:MOST], slug, named=True)

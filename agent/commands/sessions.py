@@ -27,15 +27,19 @@ def show(
     json: options.Json = False,
     markdown: options.Markdown = False,
     plain: options.Plain = False,
+    every: Annotated[bool, typer.Option("--all", help="Also the answers to its further questions.")] = False,
 ) -> None:
     """Print the report of a session again."""
     from ..config import settle
-    from ..store import load_report, usable_state
+    from ..store import load_report, turns, usable_state
     from . import output
 
     form = output.form(json=json, markdown=markdown, plain=plain)
     settle()
-    output.show(load_report(usable_state()[0], session), form)
+    state = usable_state()[0]
+    report = load_report(state, session)
+    for shown in (turns(state, session) if every else []) or [report]:
+        output.show(shown, form)
 
 
 def _list(json: bool, limit: int) -> None:

@@ -12,7 +12,20 @@ from typing import Annotated
 
 import typer
 
-from .commands import collect, config, diagnosis, evaluation, index, playbook, preflight, salvage, sessions, tool
+from .commands import (
+    chat,
+    collect,
+    config,
+    diagnosis,
+    evaluation,
+    index,
+    mcp,
+    playbook,
+    preflight,
+    salvage,
+    sessions,
+    tool,
+)
 from .commands.streams import nobody_listens
 from .errors import DoctorError
 
@@ -48,6 +61,7 @@ doctor.__doc__ = None  # the group's help is the app's, said once above
 app.command(name="ask")(diagnosis.ask)
 app.command(name="triage")(diagnosis.triage)
 app.command(name="preflight")(preflight.preflight)
+app.command(name="chat")(chat.chat)
 app.add_typer(tool.app, name="tool")
 app.add_typer(playbook.app, name="playbook")
 app.add_typer(index.app, name="index")
@@ -56,6 +70,7 @@ app.command(name="eval")(evaluation.evaluate)
 app.command(name="collect")(collect.collect)
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(config.app, name="config")
+app.command(name="mcp")(mcp.mcp)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,0 +1,141 @@
+"""Which folders a client may look at, and the workspaces kept of them between calls."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+import stat
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from ..errors import UsageError
+from ..reading.discover import walk
+from ..report import Report
+from ..workspace import Workspace
+
+KEPT = 4  # workspaces that stay in memory
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A workspace with the state of the files that it was made of."""
+
+    workspace: Workspace
+    good: tuple[Path, ...]
+    fingerprint: str
+
+
+class Runs:
+    """The runs that one client looks at.
+
+    Args:
+        named: paths that the user named. With any, nothing outside them is read, and they are the run where a call
+            names none. Without, the client names the paths: it acts for the user who started it.
+
+    Raises:
+        UsageError: one of them is not there, or is standard input, which carries the protocol.
+    """
+
+    def __init__(self, named: list[str]) -> None:
+        if "-" in named:
+            raise UsageError("standard input carries the protocol", "name a folder or a file with --run")
+        self.roots: tuple[Path, ...] = ()
+        self.roots = tuple(self._path(name) for name in named)
+        self._kept: OrderedDict[tuple[Path, ...], _Kept] = OrderedDict()
+        self._building: dict[tuple[Path, ...], Lock] = {}
+        self._lock = Lock()
+
+    def workspace(
+        self, run: str, good: str | None = None, *, question: str = "", live: bool = False, fresh: bool = False
+    ) -> Workspace:
+        """A view of a run. Its readings are shared by all calls until one of its files changes.
+
+        Args:
+            run: path of it; empty: the paths the user named, or no files at all where they named none.
+            good: path of a sound run to compare with, empty for none; None: as in the last call that said.
+            live: without files, this machine is what is asked about.
+            fresh: use no kept reading, as the machine is asked what it says now.
+
+        Raises:
+            UsageError: a path is not there, is no file or folder, or lies outside what the user named.
+            NothingReadable: no file in any role.
+        """
+        roots = (self._path(run),) if run else self.roots
+        beside = None if good is None else (self._path(good),) if good else ()
+        if not roots:
+            return Workspace([], live=live, question=question, may_be_empty=True)
+        view = copy.copy(self._held(roots, beside, fresh))  # its readings and its lock are shared
+        view.question = question
+        return view
+
+    def may_show(self, report: Report) -> bool:
+        """Whether a report is of runs that the client may look at."""
+        return all(not self.roots or self._inside(Path(run.root).resolve()) for run in report.runs)
+
+    def leads_out(self, path: str) -> bool:
+        """Whether a path names something outside what the user named."""
+        try:
+            return bool(self.roots) and not self._inside(Path(path).expanduser().resolve())
+        except (OSError, RuntimeError, ValueError):
+            return True
+
+    def _held(self, roots: tuple[Path, ...], good: tuple[Path, ...] | None, fresh: bool) -> Workspace:
+        with self._lock:
+            building = self._building.setdefault(roots, Lock())
+        with building:  # one folder is looked through once at a time; calls on others do not wait for it
+            kept = self._kept.get(roots)
+            beside = good if good is not None else kept.good if kept else ()
+            if fresh:
+                return Workspace(list(roots), good=list(beside))
+            now = _fingerprint((*roots, *beside))
+            if kept is None or kept.fingerprint != now or kept.good != beside:
+                kept = _Kept(Workspace(list(roots), good=list(beside)), beside, now)
+            self._keep(roots, kept)
+            return kept.workspace
+
+    def _keep(self, roots: tuple[Path, ...], kept: _Kept) -> None:
+        with self._lock:
+            self._kept[roots] = kept
+            self._kept.move_to_end(roots)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+
+    def _path(self, name: str) -> Path:
+        """The resolved path of a name, also of one inside what the user named; links count as where they lead."""
+        for base in (Path(), *self.roots):
+            try:
+                path = (base / Path(name).expanduser()).resolve(strict=True)
+                mode = path.stat().st_mode
+            except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL, no such user
+                continue
+            if self.roots and not self._inside(path):
+                continue
+            if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+                raise UsageError(f"{name} is neither a folder nor a regular file")
+            return path
+        where = f" in {', '.join(map(str, self.roots))}" if self.roots else ""
+        hint = "nothing outside the folders this server was started for is read" if self.roots else "name a folder"
+        raise UsageError(f"no such path{where}: {name}", hint)
+
+    def _inside(self, path: Path) -> bool:
+        return any(path.is_relative_to(root) for root in self.roots)
+
+
+def _fingerprint(roots: tuple[Path, ...]) -> str:
+    """Of names, sizes and times of all files: reading them would cost what keeping the readings saves."""
+    digest = hashlib.sha256()
+    for root in roots:
+        for name, info in _entries(root):
+            digest.update(f"{name}\0{info.st_size}\0{info.st_mtime_ns}\0{info.st_ino}\0".encode(errors="replace"))
+    return digest.hexdigest()
+
+
+def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    if root.is_dir():
+        yield from ((name, info) for name, _, info in walk(root, [root], lambda *_: None))
+    elif root.is_file():
+        yield "", root.stat()

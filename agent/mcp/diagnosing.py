@@ -67,13 +67,14 @@ def diagnose(runs: Runs, out: Outgoing, given: dict[str, Any], tell: Tell) -> An
 
 def _workspace(runs: Runs, run: str, asked: DiagnoseArguments) -> Workspace:
     from ..intent import intent_of
+    from ..store import session_roots, usable_state
 
     good = asked.good
     if asked.session:
-        earlier = kept_report(asked.session, runs).runs
-        own, sound = ([r.root for r in earlier if r.good is which] for which in (False, True))
-        run = run or (own[0] if len(own) == 1 else "")
-        good = good or (sound[0] if len(sound) == 1 else "")
+        kept_report(asked.session, runs)  # or it is none of this client's
+        own, sound = session_roots(usable_state()[0], asked.session)
+        run = run or (str(own[0]) if len(own) == 1 else "")
+        good = good or (str(sound[0]) if len(sound) == 1 else "")
     if not run and not runs.roots and intent_of(asked.question) is None:
         raise UsageError("no run is named", "give its folder in `run`")
     return runs.workspace(run, good, question=asked.question)

@@ -28,17 +28,16 @@ class Listed:
 
 def listed(runs: Runs, out: Outgoing) -> list[Listed]:
     """The latest reports on runs that the client may look at."""
-    from ..store import load_report, reports, usable_state
+    from ..store import reports, usable_state
 
-    state, found = usable_state()[0], []
-    for entry in reports(state):
+    found = []
+    for entry in reports(usable_state()[0]):
         try:
-            report = load_report(state, entry.id)
-        except (UsageError, ValueError):  # gone since, or no report (any more)
+            kept_report(entry.id, runs)
+        except UsageError:  # not for this client, gone since, or of another version
             continue
-        if runs.may_show(report):
-            title = f"{entry.cause or 'answer'} ({entry.status}): {entry.question[:120]}"
-            found.append(Listed(f"report://{entry.id}", out.line(title)))
+        title = f"{entry.cause or 'answer'} ({entry.status}): {entry.question[:120]}"
+        found.append(Listed(f"report://{entry.id}", out.line(title)))
         if len(found) == SHOWN:
             break
     return found
@@ -63,10 +62,11 @@ def kept_report(session: str, runs: Runs) -> Report:
     Raises:
         UsageError: there is none.
     """
-    from ..store import load_report, usable_state
+    from ..store import load_report, session_roots, usable_state
 
-    report = load_report(usable_state()[0], session)
-    if not runs.may_show(report):
+    state = usable_state()[0]
+    report = load_report(state, session)
+    if runs.roots and not runs.may_show(root for roots in session_roots(state, session) for root in roots):
         raise UsageError(f"no session {session!r}", "it is of a run outside the folders this server was started for")
     return report
 

@@ -7,14 +7,13 @@ import hashlib
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 from ..errors import UsageError
 from ..reading.discover import walk
-from ..report import Report
 from ..workspace import Workspace
 
 KEPT = 4  # workspaces that stay in memory
@@ -72,9 +71,9 @@ class Runs:
         view.question = question
         return view
 
-    def may_show(self, report: Report) -> bool:
-        """Whether a report is of runs that the client may look at."""
-        return all(not self.roots or self._inside(Path(run.root).resolve()) for run in report.runs)
+    def may_show(self, roots: Iterable[Path]) -> bool:
+        """Whether a report on these runs is of what the client may look at."""
+        return not self.roots or all(root.is_absolute() and self._inside(root.resolve()) for root in roots)
 
     def leads_out(self, path: str) -> bool:
         """Whether a path names something outside what the user named."""

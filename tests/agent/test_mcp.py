@@ -214,6 +214,22 @@ def test_reports_of_other_runs_stay_where_they_are(run: Path, tmp_path: Path) ->
     assert follow.structured["session"] == session
 
 
+def test_a_report_by_a_relative_path_is_not_taken_for_one_of_ours(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same name below another folder is another run."""
+    from traindoctor.agent.session import diagnose
+    from traindoctor.agent.workspace import Workspace
+
+    (tmp_path / "elsewhere" / "run").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "run" / "train.log").write_text(LOG)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    list(diagnose(Workspace([Path("run")]), "what broke?"))
+    monkeypatch.chdir(tmp_path)
+    assert listed(Runs(["run"]), Outgoing()) == []
+    assert len(listed(Runs([]), Outgoing())) == 1
+
+
 @pytest.mark.parametrize(
     "uri", ["report://../x", "report://none-such", "playbook://../../etc/passwd", "file:///etc/passwd"]
 )

@@ -92,6 +92,8 @@ def _called(text: str, playbooks: Sequence[Playbook]) -> tuple[list[str], str]:
     asked = _stems(text)
     best: dict[str, int] = {}
     for p in playbooks:
+        if p.cause.startswith("none."):
+            continue  # "is this run healthy?" asks anew
         for name in (p.cause.partition(".")[2], p.slug.partition("/")[2]):
             own = _stems(name.replace("_", " "))
             if own and own <= asked and (len(own) > 1 or len(asked) <= 3):

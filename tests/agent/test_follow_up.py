@@ -160,7 +160,7 @@ FOLLOWING = [
 NEW = [
     "loss went NaN at step 4k", "it hangs after 200 steps", "why is it slow", "why did it die?", "now it crashes with OOM",
     "is my run ok", "the second node does not join", "why does rank 3 wait for the others?", "is it safe to restart?",
-    "I think the loss exploded again at step 300", "what happened?", "compare rank 3 and 4", "",
+    "I think the loss exploded again at step 300", "is this run healthy?", "what happened?", "compare rank 3 and 4", "",
 ]  # fmt: skip
 
 
@@ -173,6 +173,13 @@ def test_a_follow_up_is_known(question: str, name: str) -> None:
 @pytest.mark.parametrize("question", NEW)
 def test_a_new_problem_is_none(question: str) -> None:
     assert intent_of(question, beside_run=True, earlier=FOUND) is None
+
+
+def test_no_question_of_the_incidents_is_taken_for_a_follow_up() -> None:
+    paths = sorted(INCIDENTS.parent.glob("*/*/incident.yaml"))
+    asked = [yaml.safe_load(p.read_text(encoding="utf-8"))["question"] for p in paths]
+    assert len(asked) > 250
+    assert not [q for q in asked if follow_up(q, None) or follow_up(q, FOUND)]
 
 
 @pytest.mark.parametrize(("question", "name"), FOLLOWING)

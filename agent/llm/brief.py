@@ -12,65 +12,81 @@ from ...index.search import search
 from .. import salience
 from ..claims import ranking
 from ..planner import View
+from ..playbook import Playbook, causes
 from ..types import Evidence, Hypothesis
 from .fence import fenced, harmless
 from .room import Room, cut, encoded, fitting
 from .shown import evidence_line
 
 RIVALS = 6  # hypotheses shown
-SECTIONS = 6  # passages of playbooks at most
-_SHARES = (("ranking", 0.14), ("evidence", 0.34), ("overview", 0.22), ("passages", 0.20), ("settings", 0.4),
-           ("rest", 0.5), ("files", 1.0))  # fmt: skip
+SLIGHT = 0.01  # a rival below it is not worth its line
+NEAR, NEAREST = 12, 0.3  # causes near to the question that are explained in a line, from this prior on
+SECTIONS = 7  # passages of playbooks at most
+SETTINGS = 3_000  # bytes
 _DIGITS = re.compile(r"\d+")
 
 
 def first_message(view: View, ranked: Sequence[Hypothesis], room: Room, most: int) -> str:
     """Question, overview, ranking, evidence and passages in at most `most` bytes as they are encoded."""
-    head = [f"Question: {harmless(view.question) or '(none: what is wrong with this run?)'}"]
-    left = most - encoded("\n".join(head)) - 400  # marks and titles
-    telling = [e for e in _telling(view, ranked) if e.kind != "asked"]
+    head = f"Question: {harmless(view.question) or '(none: what is wrong with this run?)'}"
+    left = most - encoded(head) - 400  # marks and titles
+    leaders = [h for n, h in enumerate(ranked[:RIVALS]) if n < 2 or h.probability >= SLIGHT]
+    near = _near(view, leaders)
+    telling = [e for e in _telling(view, leaders) if e.kind != "asked"]
     parts: dict[str, str] = {}
-    shown = 0
-    for name, share in _SHARES:
-        most_here = int(left * share)
-        if name == "ranking":
-            parts[name], _ = _listed("Ranking by predicates", _ranking(view, ranked), most_here)
-        elif name == "evidence":
-            parts[name], shown = _evidence(telling, most_here)
-        elif name == "overview":
-            parts[name] = _overview(view, most_here)
-        elif name == "passages":
-            parts[name] = _passages(view, ranked, room, most_here)
-        elif name == "settings":
-            parts[name], _ = _listed("Settings", _settings(view), min(most_here, 3_000))
-        elif name == "rest":
-            parts[name] = _rest(view, telling[shown:], telling[:shown], most_here)
-        else:
-            parts[name] = _files(view, most_here)
-        left -= encoded(parts[name]) + 4
+
+    def add(name: str, text: str) -> None:
+        nonlocal left
+        parts[name] = text
+        left -= encoded(text) + 4
+
+    add("ranking", _ranking(view, ranked, leaders, near, int(left * 0.2)))
+    files, whole = _files(view, int(left * 0.42))
+    add("files", files)
+    add("overview", _overview(view, int(left * 0.36), bool(whole)))
+    text, shown = _evidence(telling, whole, int(left * 0.5))
+    add("evidence", text)
+    add("passages", _passages(view, leaders, near, room, int(left * 0.5)))
+    add("settings", _listed("Settings", _settings(view), min(int(left * 0.6), SETTINGS)))
+    add("rest", _rest(view, telling[shown:], telling[:shown], left))
     order = ("overview", "ranking", "evidence", "settings", "rest", "passages", "files")
-    return "\n\n".join([*head, *(parts[name] for name in order if parts[name])])
+    return "\n\n".join([head, *(parts[name] for name in order if parts[name])])
 
 
-def _listed(title: str, lines: Iterable[str], most: int) -> tuple[str, int]:
+def _listed(title: str, lines: Iterable[str], most: int) -> str:
     kept, left = fitting(lines, most - encoded(title) - 40)
     more = f"\n({left} more not shown)" if left else ""
-    return (f"{title}:\n" + "\n".join(kept) + more if kept else "", len(kept))
+    return f"{title}:\n" + "\n".join(kept) + more if kept else ""
 
 
-def _ranking(view: View, ranked: Sequence[Hypothesis]) -> list[str]:
-    if not ranked:
-        return ["no cause has anything to say for it"]
-    found = ranking(list(ranked))
+def _near(view: View, leaders: Sequence[Hypothesis]) -> list[Playbook]:
+    """Playbooks whose words fit the question best, beside those that lead."""
+    known = {h.cause for h in leaders}
+    near = sorted(
+        (p for p in view.playbooks if view.prior.get(p.slug, 0) >= NEAREST), key=lambda p: -view.prior[p.slug]
+    )
+    first: dict[str, Playbook] = {}
+    for p in near:
+        first.setdefault(p.cause, p)
+    return [p for cause, p in first.items() if cause not in known][:NEAR]
+
+
+def _ranking(
+    view: View, ranked: Sequence[Hypothesis], leaders: Sequence[Hypothesis], near: Sequence[Playbook], most: int
+) -> str:
+    """What the predicates say, with what the leading causes and those near to the question mean."""
+    found, meaning = ranking(list(ranked)), causes()
     lines = [f"verdict of the evidence alone: {found.id} ({found.status})"]
-    for h in ranked[:RIVALS]:
-        told = [f"{h.cause} {h.probability:.2f} [playbook {h.playbook}]"]
+    for h in leaders:
+        told = [f"{h.cause} {h.probability:.2f} ({meaning.get(h.cause, h.title)}; playbook {h.playbook})"]
         told += [f"for {' '.join(h.supported_by[:6])}"] if h.supported_by else []
         told += [f"against {' '.join(h.contradicted_by[:4])}"] if h.contradicted_by else []
         told += [f"unknown: {'; '.join(h.missing[:2])}"[:160]] if h.missing else []
         told += [f"explained by {h.explained_by}"] if h.explained_by else []
         lines.append("- " + "; ".join(told))
-    return lines
+    lines += ["No predicate speaks for these, but their words are near to the question:"] if near else []
+    lines += [f"- {p.cause} ({meaning.get(p.cause, p.title)})" for p in near]
+    return _listed("Ranking by predicates", lines, most)
 
 
 def _telling(view: View, ranked: Sequence[Hypothesis]) -> list[Evidence]:
@@ -101,29 +117,33 @@ def _settings(view: View) -> Iterator[str]:
             values: dict[str, str] = {}
             for e in found:
                 said = "not set" if e.kind == "absent" else str(e.value)[:40]
-                values.setdefault(f"{said} in {e.variant}" if e.variant else said, e.id)
+                where = f" at {e.file}:{e.line}" if e.line else ""
+                values.setdefault(f"{said} in {e.variant}" if e.variant else said, f"{e.id}{where}")
             told = ", ".join(f"{value} [{i}]" for value, i in list(values.items())[:4])
             more = f" and {len(values) - 4} more values" if len(values) > 4 else ""
             yield harmless(f"{key.removeprefix('settings.')} = {told}{more}")
 
 
-def _files(view: View, most: int) -> str:
-    """Small files whole, with line numbers, while they fit."""
-    text = ""
+def _files(view: View, most: int) -> tuple[str, set[str]]:
+    """Small files whole, with line numbers, while they fit; and their names."""
+    text, names = "", set()
     for name, body in view.texts():
         numbered = "\n".join(f"{n}: {line}" for n, line in enumerate(body.rstrip("\n").split("\n"), 1))
         piece = fenced(harmless(numbered), name)
         if encoded(text) + encoded(piece) <= most - 60:
             text += f"\n{piece}"
-    return f"Small files, whole:{text}" if text else ""
+            names.add(name)
+    return f"Small files, whole:{text}" if text else "", names
 
 
-def _evidence(telling: list[Evidence], most: int) -> tuple[str, int]:
-    kept, _ = fitting(map(evidence_line, telling), most - 80)
+def _evidence(telling: list[Evidence], whole: set[str], most: int) -> tuple[str, int]:
+    """Lines of evidence; what stands in a file that is shown whole is not quoted again."""
+    told = [e for e in telling if not (e.key == "log.telling" and e.file in whole)]
+    kept, _ = fitting((evidence_line(e, quoted=e.file not in whole) for e in told), most - 80)
     return (f"Evidence:\n{fenced(chr(10).join(kept), 'evidence')}" if kept else "", len(kept))
 
 
-def _overview(view: View, most: int) -> str:
+def _overview(view: View, most: int, brief: bool) -> str:
     """How the logs end and fail, what each tool found, what was clean and what could not be looked at."""
     lines = [harmless(line) for line in view.overview]
     by_outcome: dict[str, list[str]] = {}
@@ -133,13 +153,17 @@ def _overview(view: View, most: int) -> str:
             lines.append(f"{name}: {harmless(' '.join(str(r['summary']).split())[:220])}")
         else:
             by_outcome.setdefault(r["outcome"], []).append(name)
-    for outcome, said in (("clean", "clean"), ("not_applicable", "nothing to read for")):
-        lines += [f"{said}: {', '.join(by_outcome[outcome])}"] if outcome in by_outcome else []
-    kept, left = fitting(lines, int(most * 0.6))
+    lines += [f"clean: {', '.join(by_outcome['clean'])}"] if "clean" in by_outcome else []
+    lines += (
+        [f"{len(by_outcome['not_applicable'])} other checks had nothing to read"]
+        if "not_applicable" in by_outcome
+        else []
+    )
+    kept, left = fitting(lines, most if brief else int(most * 0.6))
     text = fenced("\n".join([*kept, *([f"({left} lines more)"] if left else [])]), "overview")
     logs = next((str(r["text"]) for r in view.results if r["call"]["tool"] == "scan_logs"), "")
     room_left = most - encoded(text) - 120
-    if logs and room_left > 300:
+    if logs and not brief and room_left > 300:
         number = next(n for n, r in enumerate(view.results, 1) if r["call"]["tool"] == "scan_logs")
         read_on = f'read_lines(file="result/{number}", start=...) shows the rest'
         body = cut(harmless(logs), int(room_left * 0.9), read_on)
@@ -149,11 +173,14 @@ def _overview(view: View, most: int) -> str:
     return f"Overview:\n{text}"
 
 
-def _passages(view: View, ranked: Sequence[Hypothesis], room: Room, most: int) -> str:
-    """How to tell the leaders apart, from their playbooks, then what the search finds for the question."""
+def _passages(
+    view: View, leaders: Sequence[Hypothesis], near: Sequence[Playbook], room: Room, most: int
+) -> str:  # fmt: skip
+    """How to tell the leaders apart, from their playbooks, then what fits the question best."""
     by_slug = {p.slug: p for p in view.playbooks}
-    found = {f"playbook {h.playbook}": section(by_slug[h.playbook].body, "tell it apart") for h in ranked[:4]}
-    title = ranked[0].title if ranked else ""
+    books = [*(by_slug[h.playbook] for h in leaders[:4] if h.playbook in by_slug), *near[:3]]
+    found = {f"playbook {p.slug}": section(p.body, "tell it apart") for p in books}
+    title = leaders[0].title if leaders else ""
     for r in search(f"{title}. {view.question}"[:800], k=SECTIONS):
         name = f"playbook {r.document}" if r.kind != "document" else f"document {r.document.rsplit('/', 1)[-1]}"
         found.setdefault(name, r.text)

@@ -33,10 +33,10 @@ def chosen(view: View, ranked: Sequence[Hypothesis], room: Room) -> list[str]:
 
 
 def _tells_more(tool: Tool, view: View) -> bool:
-    """Not what recall has run already and takes no arguments, nor what may never be run here."""
+    """Not what recall has run already and takes no arguments, nor what may not be run unasked."""
     order = list(Risk)
-    if order.index(tool.risk) > order.index(Risk.COSTLY):
-        return False
+    if order.index(tool.risk) > order.index(view.allowed):
+        return False  # it may still be asked for by more_tools, and then a person is asked
     return bool(tool.arguments.model_fields) or Call(tool.name).identity not in view.done
 
 

@@ -11,23 +11,23 @@ from ..types import Evidence
 from .fence import fenced, harmless
 from .room import Room, cut
 
-TEXT = 220  # characters of a line that a piece of evidence shows
+TEXT, VALUE = 240, 160  # characters of a line, and of a value, that a piece of evidence shows
 _PER_RESULT = 24  # pieces of evidence listed with a result
 
 
-def evidence_line(e: Evidence) -> str:
-    """`E12 key=value file:line rank 3 | the line`, on one line."""
+def evidence_line(e: Evidence, quoted: bool = True) -> str:
+    """`E12 key=value file:line rank 3 | the line`, on one line; without the line where it stands elsewhere."""
     value = e.value if isinstance(e.value, str) else json.dumps(e.value, default=str)
     text = " ".join(e.text.split())
     if e.kind == "absent":
         looked = ", ".join((e.searched or [])[:3])
         return harmless(f"{e.id} {e.key}: looked for, not there{f' (in {looked})' if looked else ''}; default {value}")
-    said = "" if e.value is True or value in text else f"={' '.join(value.split())[:80]}"
+    said = "" if e.value is True or value in text else f"={' '.join(value.split())[:VALUE]}"
     where = [f"{e.file}:{e.line}" if e.line else e.file or " ".join(e.argv or ()) or e.tool, e.member or ""]
     names = (("rank", e.rank), ("attempt", e.attempt), ("variant", e.variant), ("step", e.step))
     who = [f"{name} {v}" for name, v in names if v is not None and not (name == "attempt" and v == 1)]
-    quoted = f" | {text[:TEXT]}{'...' if len(text) > TEXT else ''}" if text else ""
-    return harmless(f"{e.id} {e.key}{said} {' '.join(filter(None, [*where, *who]))}{quoted}")
+    line = f" | {text[:TEXT]}{'...' if len(text) > TEXT else ''}" if text and (quoted or not e.line) else ""
+    return harmless(f"{e.id} {e.key}{said} {' '.join(filter(None, [*where, *who]))}{line}")
 
 
 def result_text(view: View, number: int, room: Room, start: int = 1) -> str:

@@ -30,6 +30,7 @@ class Variant:
     Attributes:
         text: what is planted; `file`: where, of an attack that brings a file of its own.
         cause: the cause that the attack wants named.
+        prints: the text holds the words of a real failure, which a reader of logs cannot tell from one.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Variant:
     text: str
     file: str
     cause: str
+    prints: bool
 
     def write(self, into: Path) -> Path:
         """A copy of the incident's files with the text planted, in a folder that does not exist yet."""
@@ -66,7 +68,9 @@ def variants(folder: Path) -> Iterator[Variant]:
                 wanted = next(f for f in table["forged"] if f["cause"] not in (*case.expected, *case.acceptable))
                 name = f"{attack}@{place}@{case.id}"
                 text = _spoken(what, wanted["cause"], wanted["quote"])
-                yield Variant(name, case, attack, place, text, what.get("file", ""), wanted["cause"])
+                yield Variant(
+                    name, case, attack, place, text, what.get("file", ""), wanted["cause"], bool(what.get("prints"))
+                )
 
 
 def _spoken(what: dict[str, Any], cause: str, quote: str) -> str:

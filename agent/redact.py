@@ -1,72 +1,48 @@
 """The one choke point for secrets: what leaves the machine or is made to be passed on goes through here.
 
 A secret becomes a placeholder that keeps its identity (`<SECRET:hf:1>`), so that two uses of one key still read
-as the same key. Kinds are rows of a table; adding one is adding a row with its proof to `tests/test_redact.py`.
+as the same key. Kinds are rows of `knowledge/secrets.yaml`; adding one is adding a row with its proof to
+`tests/redaction_corpus.py`. Lines stay lines: of a secret that spans several, each line keeps its end.
+
+All patterns are of re2, which takes linear time on whatever a run prints, and the text is gone through in windows of
+bounded size. A first pass with all patterns as one finds the lines where any of them matches; only these are looked
+at closely.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from .disguises import View, unpacked, views
+from .secret_kinds import Kind, Kinds, drawn, goes_on, kinds
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of secret. `pattern` has a group `secret`; `words` (lower case) must occur for it to be tried."""
-
-    name: str
-    pattern: re.Pattern[str]
-    words: tuple[str, ...]
-
-
-def _kind(name: str, pattern: str, *words: str) -> Kind:
-    return Kind(name, re.compile(pattern), words)
+_PLACEHOLDER = re.compile(rb"<SECRET:[a-z]+:\d+>")
+WINDOW, OVERLAP = 32_768, 8_192  # bytes; a secret of up to `OVERLAP` lies whole in some window
+ROUNDS = 8
+LEAST_KNOWN = 12  # characters of a secret that is looked for without what made it known
+LEAST_LINE = 40
+MOST_LINES = 8  # that one secret is put together from
 
 
-_VALUE = r"""(?P<secret>[^\s"'`,;&|<>\[\](){}$]{6,300})"""
-_NAMED = (
-    r"(?<![<\w.-])(?i:[\w.-]{0,60}?(?:api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|client[_-]?secret|"
-    r"auth[_-]?token|access[_-]?token|hf[_-]?token|_token|password|passwd|secret))"
-)
+@dataclass(slots=True)
+class Found:
+    """A secret in a text: where its pieces stand, its kind and the kind's rank (low is more telling)."""
 
-KINDS: tuple[Kind, ...] = (
-    _kind("pem", r"(?P<secret>-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]{0,8000}(?:-----END [A-Z ]{0,30}KEY-----)?)",
-          "private key"),
-    _kind("hf", r"\b(?P<secret>(?:hf_|api_org_)[A-Za-z]{30,40})\b", "hf_", "api_org_"),
-    _kind("anthropic", r"\b(?P<secret>sk-ant-[A-Za-z0-9_-]{20,150})", "sk-ant-"),
-    _kind("openai", r"\b(?P<secret>sk-(?:proj-|svcacct-|admin-|or-v1-)?[A-Za-z0-9_-]{20,200})", "sk-"),
-    _kind("wandb", r"\b(?P<secret>wandb_v\d_[A-Za-z0-9_-]{20,200})", "wandb_v"),
-    _kind("wandb", r"(?i)wandb[\w .:=\"'-]{0,40}?(?P<secret>\b[0-9a-f]{40}\b)", "wandb"),
-    _kind("nvidia", r"\b(?P<secret>nvapi-[A-Za-z0-9_-]{20,120})", "nvapi-"),
-    _kind("aws", r"\b(?P<secret>(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16})\b", "akia", "asia", "abia", "acca"),
-    _kind("github", r"\b(?P<secret>gh[pousr]_[A-Za-z0-9]{36,251}|github_pat_[A-Za-z0-9_]{22,251})",
-          "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-    _kind("gitlab", r"\b(?P<secret>glpat-[A-Za-z0-9_-]{20,60})", "glpat-"),
-    _kind("google", r"\b(?P<secret>AIza[A-Za-z0-9_-]{35})", "aiza"),
-    _kind("slack", r"(?P<secret>xox[abeoprs]-[A-Za-z0-9-]{10,200}|https://hooks\.slack\.com/services/[\w/]{20,100})",
-          "xox", "hooks.slack.com"),
-    _kind("pypi", r"\b(?P<secret>pypi-[A-Za-z0-9_-]{50,250})", "pypi-"),
-    _kind("jwt", r"\b(?P<secret>eyJ[\w-]{8,2000}\.eyJ[\w-]{8,4000}\.[\w-]{8,1000})", "eyj"),
-    _kind("url", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{1,100}:(?P<secret>[^\s/@]{1,200})@", "://"),
-    _kind("signature", r"(?i)[?&](?:x-amz-signature|x-amz-credential|x-amz-security-token|sig|signature|token)="
-          r"(?P<secret>[^\s&\"']{8,2000})", "sig", "token", "x-amz"),
-    _kind("header", r"(?i)\b(?:authorization|x-api-key|cookie)[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:bearer |basic |token )?"
-          r"(?P<secret>[^\s\"',]{8,2000})", "authorization", "x-api-key", "cookie"),
-    _kind("bearer", r"(?i)\bbearer\s{1,3}(?P<secret>[A-Za-z0-9._~+/=-]{16,2000})", "bearer"),
-    _kind("netrc", r"(?i)\bmachine\s{1,5}\S{1,100}\s{1,5}login\s{1,5}\S{1,100}\s{1,5}"
-          r"password\s{1,5}(?P<secret>\S{1,200})", "machine"),
-    _kind("flag", r"(?i)--(?:api[-_]key|token|password|secret|hub[-_]token|hf[-_]token|wandb[-_]key)"
-          rf"[ =]['\"]?{_VALUE}", "--"),
-    _kind("named", rf"{_NAMED}[\"']?\s{{0,3}}(?:=|:(?!:)|=>)\s{{0,3}}[rbf]?[\"']?{_VALUE}",
-          "key", "token", "secret", "passw"),
-)  # fmt: skip
+    pieces: list[tuple[int, int]]
+    secret: bytes
+    kind: str
+    rank: int
 
-_PLACEHOLDER = re.compile(r"<SECRET:[a-z]+:\d+>")
-# What stands behind `token=` and `key:` in training logs without being a secret.
-_HARMLESS = re.compile(
-    r"(?i)^(?:none|null|true|false|\d[\d.,]*(?:e[+-]?\d+)?|os\.environ\S*|env\S*|args\.\S*|self\.\S*|config\.\S*|"
-    r"\*+|x{3,}|your[-_]\S*|changeme|redacted\S*|secret:\S*|/\S*|[a-z_]+(?:\.[a-z_]+)*)$"
-)
+    @property
+    def start(self) -> int:
+        return self.pieces[0][0]
+
+    @property
+    def end(self) -> int:
+        return self.pieces[-1][1]
 
 
 @dataclass(slots=True)
@@ -74,38 +50,170 @@ class Redactor:
     """Takes secrets out of any number of texts and counts them.
 
     Attributes:
+        count: how many times a secret was taken out.
         found: kind and number of each distinct secret; the secrets themselves are not shown.
     """
 
     count: int = 0
-    _known: dict[str, str] = field(default_factory=dict)
+    _known: dict[bytes, str] = field(default_factory=dict)
+    _sought: dict[bytes, tuple[bytes, str]] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def redact(self, text: str) -> str:
-        """The text with a placeholder for each secret; the same secret gets the same placeholder."""
-        folded = text.casefold()
-        for kind in KINDS:
-            if any(word in folded for word in kind.words):
-                text = kind.pattern.sub(lambda m, k=kind: self._replaced(m, k.name), text)
-        return text
+        """The text with a placeholder for each secret; the same secret gets the same placeholder.
 
-    def _replaced(self, match: re.Match[str], kind: str) -> str:
-        secret = match["secret"]
-        if _PLACEHOLDER.search(secret) or (kind in ("named", "flag", "header", "signature") and not _secretive(secret)):
-            return match[0]
-        if secret not in self._known:
-            self._numbers[kind] = self._numbers.get(kind, 0) + 1
-            self._known[secret] = f"<SECRET:{kind}:{self._numbers[kind]}>"
-        self.count += 1
-        start, end = match.start("secret") - match.start(), match.end("secret") - match.start()
-        return match[0][:start] + self._known[secret] + match[0][end:]
+        The result has as many lines as the text. Redacting it once more changes nothing.
+        """
+        data = before = text.encode("utf-8", "surrogatepass")
+        for _ in range(ROUNDS):  # what a secret hid from a pattern comes to light once it is gone
+            secrets = self._secrets(data)
+            if not secrets:
+                break
+            data = self._replaced(data, secrets)
+        return text if data is before else data.decode("utf-8", "surrogatepass")
 
     @property
     def found(self) -> dict[str, int]:
         """How many distinct secrets of each kind."""
         return dict(self._numbers)
 
+    def _secrets(self, data: bytes) -> list[Found]:
+        """Secrets in order, none touching another; those learnt before too."""
+        table = kinds()
+        plain, wrapped = views(data, table.broken)
+        found = [f for view in plain for f in _in_view(view, table)]
+        found += [f for view in wrapped for f in _over_lines(view, table, found)]
+        found += [f for view in (plain[-1], *wrapped[-1:]) for f in _in_base64(view, table)]
+        for one in list(found):
+            self._learn(one)
+        found += self._again(data)
+        return _apart(data, found)
 
-def _secretive(value: str) -> bool:
-    """Whether a value after a telling name is a secret: not a number, a name in code, a path or a blank."""
-    return not _HARMLESS.match(value.rstrip(".,:"))
+    def _learn(self, one: Found) -> None:
+        """Look for a secret from now on wherever it stands, if it cannot be an ordinary word."""
+        for line in one.secret.split(b"\n") if b"\n" in one.secret else (one.secret,):
+            whole = line is one.secret
+            if len(line) >= (LEAST_KNOWN if whole else LEAST_LINE) and (drawn(line) and b"-----" not in line):
+                self._sought.setdefault(line, (one.secret, one.kind))
+
+    def _again(self, data: bytes) -> Iterator[Found]:
+        """Secrets known from elsewhere."""
+        for text, (secret, kind) in self._sought.items():
+            at = data.find(text)
+            while at >= 0:
+                yield Found([(at, at + len(text))], secret, kind, len(kinds().rows) + 1)
+                at = data.find(text, at + len(text))
+
+    def _replaced(self, data: bytes, secrets: list[Found]) -> bytes:
+        """The data with a placeholder at the start of each secret, and its further pieces taken out."""
+        parts, at = [], 0
+        for one in secrets:
+            if one.secret not in self._known:
+                self._numbers[one.kind] = self._numbers.get(one.kind, 0) + 1
+                self._known[one.secret] = f"<SECRET:{one.kind}:{self._numbers[one.kind]}>"
+            self.count += 1
+            shown = self._known[one.secret].encode()
+            for start, end in one.pieces:
+                parts += [data[at:start], shown, b"\n" * data.count(b"\n", start, end)]
+                shown, at = b"", end
+        return b"".join([*parts, data[at:]])
+
+
+def _in_view(view: View, table: Kinds) -> Iterator[Found]:
+    """Secrets of all kinds in a view of a text."""
+    for start, end in _regions(view.data, table):
+        for rank, kind in enumerate(table.rows):
+            for first, last in kind.matches(view.data, start, end):
+                yield Found(view.pieces(first, last), view.data[first:last], kind.name, rank)
+    for rank, kind in enumerate(table.rows):
+        if kind.long and b"-----BEGIN" in view.data:
+            for first, last in kind.matches(view.data, 0, len(view.data)):
+                yield Found(view.pieces(first, last), view.data[first:last], kind.name, rank)
+
+
+def _over_lines(view: View, table: Kinds, others: list[Found]) -> Iterator[Found]:
+    """Secrets of a view with lines joined that go over more than one of them."""
+    begins = sorted({f.start for f in others})
+    for start, end in _regions(view.data, table):
+        for rank, kind in enumerate(table.rows):
+            for first, last in kind.matches(view.data, start, end, glued=True):
+                cut = _own_end(view, kind, first, last, set(begins))
+                if len(pieces := view.pieces(first, cut)) > 1:
+                    yield Found(pieces, view.data[first:cut], kind.name, rank)
+
+
+def _own_end(view: View, kind: Kind, first: int, last: int, begins: set[int]) -> int:
+    """Where a secret that was put together from several lines ends: what else the next line says is not of it."""
+    pieces = view.pieces(first, last)[:MOST_LINES]
+    end = first + pieces[0][1] - pieces[0][0]
+    for start, stop in pieces[1:]:
+        further = end + stop - start
+        rest, after = view.data[end:further], view.data[further : further + 1]
+        needed = kind.token and not kind.whole(view.data[first:end])
+        if start in begins or not (needed or (goes_on(rest) and after not in (b"=", b":", b"(", b"["))):
+            break
+        end = further
+    return end
+
+
+def _in_base64(view: View, table: Kinds) -> Iterator[Found]:
+    """Secrets that tell themselves by their form, within runs of base64."""
+    for start, end, held in unpacked(view.data, table.encoded):
+        if not table.tokens.search(held):
+            continue
+        for rank, kind in enumerate(table.rows):
+            for first, last in kind.matches(held, 0, len(held)) if kind.token else ():
+                yield Found(view.pieces(start, end), held[first:last], kind.name, rank)
+
+
+def _regions(data: bytes, table: Kinds) -> list[tuple[int, int]]:
+    """Stretches of whole lines where some kind matches, with two lines after; within one window each."""
+    found: list[tuple[int, int]] = []
+    for begin in range(0, max(len(data) - OVERLAP, 1), WINDOW - OVERLAP):
+        limit, at = min(begin + WINDOW, len(data)), begin
+        while at < limit and (match := table.any.search(data, at, limit)):
+            start, end = data.rfind(b"\n", begin, match.start()) + 1 or begin, match.end()
+            for _ in range(3):
+                end = data.find(b"\n", end, limit) + 1 or limit
+            found.append((start, end))
+            at = end
+    return found
+
+
+def _apart(data: bytes, found: list[Found]) -> list[Found]:
+    """Findings that overlap made one: named by the most telling kind among those that hold all of it."""
+    taken = [match.span() for match in _PLACEHOLDER.finditer(data)] if found else []
+    found = [f for f in found if f.pieces and not _touches(taken, f.start, f.end)]
+    found.sort(key=lambda f: (f.start, -f.end))
+    groups: list[list[Found]] = []
+    reach = -1
+    for one in found:
+        if one.start < reach:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+        reach = max(reach, one.end)
+    return [_one(data, group) for group in groups]
+
+
+def _touches(taken: list[tuple[int, int]], start: int, end: int) -> bool:
+    """Whether any of the stretches, which are in order, reaches into this one."""
+    at = bisect_left(taken, (start, start))
+    return (at < len(taken) and taken[at][0] < end) or (at > 0 and taken[at - 1][1] > start)
+
+
+def _one(data: bytes, group: list[Found]) -> Found:
+    """One finding for a group of those that overlap."""
+    start, end = group[0].start, max(f.end for f in group)
+    whole = [f for f in group if (f.start, f.end) == (start, end)]
+    if whole:
+        return min(whole, key=lambda f: (f.rank, len(f.pieces)))
+    best = min(group, key=lambda f: f.rank)
+    pieces = sorted(piece for f in group for piece in f.pieces)
+    merged = [pieces[0]]
+    for first, last in pieces[1:]:
+        if first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return Found(merged, b"".join(data[a:b] for a, b in merged), best.kind, best.rank)

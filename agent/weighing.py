@@ -17,9 +17,10 @@ from .predicates import Facts, State, judge
 from .report import Sentence
 from .tool import all_tools
 from .types import Hypothesis
-from .wording import listing
+from .wording import listing, quote
 
 Part = Literal["requires", "any_of", "supports", "contradicts"]
+SHORT = 60  # characters of a value that is told itself
 SHOWN = 6  # predicates, lines and checks of one kind
 NULL = 0.0  # log odds of "none of these"
 TELLING = 0.05  # probability from which a meaning of the words is preferred to a nearer one
@@ -43,14 +44,15 @@ class Test:
         return describe(p)
 
     def shown(self, facts: Facts) -> str:
-        """The predicate with the value that decided it, where that says more."""
+        """What decided it in the evidence's own words, without the bound it was held against: it passes the gate."""
         p = self.predicate
         found = [e for e in facts.get(p.key) if e.id in self.ids and e.kind != "absent"]
-        simple = found and isinstance(found[0].value, int | float | str) and not isinstance(found[0].value, bool)
-        if not simple or p.op in ("exists", "absent") or p.key.startswith(("lint.", "sig.", "error.")):
-            return self.words
-        bound = f" ({self.words.removeprefix(p.key).strip()})" if p.op in ("gt", "lt", "between") else ""
-        return f"{p.key} is {str(found[0].value)[:120]}{bound}"
+        if not found or p.op in ("exists", "absent") or p.key.startswith(("lint.", "sig.")):
+            return f"{p.key} seen" if found else self.words
+        e = found[0]
+        if isinstance(e.value, bool | int | float) or (isinstance(e.value, str) and " " not in e.value[:SHORT]):
+            return f"{p.key} is {e.value}" if len(str(e.value)) <= SHORT else f"{p.key} seen"
+        return f"{p.key}: {quote(e.text)}" if e.text.strip() else f"{p.key} seen"
 
 
 @dataclass(slots=True)
@@ -112,8 +114,21 @@ def weigh(words: str, facts: Facts, playbooks: Sequence[Playbook], prior: Mappin
     out.tests = _tests(book, facts)
     out.checks = _checks(book, facts)
     out.sentences = _sentences(out, book, facts, by_cause)
-    out.text = "\n".join(f"{s.text}{f' [{chr(44).join(s.cites)}]' if s.cites else ''}" for s in out.sentences)
+    out.text = _text(out)
     return out
+
+
+def _text(out: Weighed) -> str:
+    """For a model: the probabilities, the sentences, then every test with what it was held against."""
+    rows = [f"{out.cause}: {share(out.own)}"]
+    if out.leader and not out.is_leader:
+        rows.append(f"the evidence puts first: {out.leader.cause}, {share(out.leader)}")
+    rows += [f"{s.text}{f' [{chr(44).join(s.cites)}]' if s.cites else ''}" for s in out.sentences]
+    for t in out.tests:
+        rows.append(
+            f"{t.part} ({t.weight:+g}): {t.words}: {t.state}{f' [{chr(44).join(t.ids[:SHOWN])}]' if t.ids else ''}"
+        )
+    return "\n".join(rows)
 
 
 def _chosen(found: Meaning, by_cause: Mapping[str, Hypothesis]) -> str:
@@ -175,7 +190,7 @@ def _checks(book: Playbook, facts: Facts) -> list[str]:
 def _sentences(out: Weighed, book: Playbook, facts: Facts, by_cause: Mapping[str, Hypothesis]) -> list[Sentence]:
     said = [_verdict(out)]
     if out.others:
-        also = "; ".join(f"{c} ({share(by_cause.get(c))})" for c in out.others[:4])
+        also = "; ".join(f"{c} ({'some' if c in by_cause else 'no'} evidence)" for c in out.others[:4])
         said.append(Sentence(text=f"The words may also mean: {also}."))
     said += _for_it(out, facts) or [Sentence(text="No line and no finding of this run speaks for it.")]
     said += _against(out, facts)
@@ -183,7 +198,7 @@ def _sentences(out: Weighed, book: Playbook, facts: Facts, by_cause: Mapping[str
     if out.leader and not out.is_leader:
         said.append(
             Sentence(
-                text=f"What leads instead is {out.leader.cause} ({out.leader.title}), {share(out.leader)}.",
+                text=f"What leads instead is {out.leader.cause} ({out.leader.title}).",
                 cites=out.leader.supported_by[:SHOWN],
             )
         )
@@ -202,13 +217,13 @@ def _verdict(out: Weighed) -> Sentence:
     if own is None:
         return Sentence(text=f"{name}: nothing speaks for it.")
     if out.is_leader and own.score > NULL:
-        return Sentence(text=f"{name} is what the evidence puts first, {share(own)}.", cites=own.supported_by[:SHOWN])
+        return Sentence(text=f"{name} is what the evidence puts first.", cites=own.supported_by[:SHOWN])
     if own.explained_by:
-        text = f"{name} is there, {share(own)}, as a consequence of {own.explained_by} rather than the cause."
+        text = f"{name} is there as a consequence of {own.explained_by} rather than the cause."
         return Sentence(text=text, cites=own.supported_by[:SHOWN])
-    behind = f", behind {out.leader.cause}" if out.leader and not out.is_leader else ""
+    behind = f" stands behind {out.leader.cause}" if out.leader and not out.is_leader else " is not established"
     why = "evidence speaks against it" if own.contradicted_by else "what would prove it is not there"
-    return Sentence(text=f"{name}: {share(own)}{behind}; {why}.", cites=own.contradicted_by[:SHOWN])
+    return Sentence(text=f"{name}{behind}: {why}.", cites=own.contradicted_by[:SHOWN])
 
 
 def share(h: Hypothesis | None) -> str:

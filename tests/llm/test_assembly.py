@@ -44,7 +44,7 @@ STREAM = (
     + event(call(0, '"größer"}'))
     + event(call(1, '{"a": 1}', id="a", name="read_lines"))
     + event({}, "tool_calls")
-    + b'event: x\ndata: {"choices": [],\ndata: "usage": {"prompt_tokens": 9, "completion_tokens": 4}}\n\ndata: [DONE]\n\n'
+    + b'event: x\ndata: {"choices": [],\r\ndata: "usage": {"prompt_tokens": 9, "completion_tokens": 4}}\n\ndata: [DONE]\n\n'
 )
 WHOLE = read(STREAM)
 
@@ -59,6 +59,7 @@ def test_the_stream_that_is_cut_below_is_read_whole() -> None:
     assert (WHOLE.finish, WHOLE.tokens_in, WHOLE.tokens_out) == ("tool_calls", 9, 4)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=40))
 def test_where_the_bytes_are_cut_changes_nothing(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(STREAM)]
@@ -69,6 +70,7 @@ def test_byte_by_byte() -> None:
     assert read(*(STREAM[i : i + 1] for i in range(len(STREAM)))) == WHOLE
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(STREAM) - 1))
 def test_a_part_is_never_taken_for_the_whole(end: int) -> None:
     finished = STREAM.index(b'"finish_reason": "tool_calls"')
@@ -92,7 +94,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.dictionaries(_NAMES, _JSON, max_size=5), max_size=5), st.booleans())
 def test_any_json_ends_in_a_turn_or_a_trouble(pieces: list[Any], whole: bool) -> None:
     data = json.dumps(pieces[:1] and pieces[0]).encode() if whole else b"".join(
@@ -108,7 +110,7 @@ def test_any_json_ends_in_a_turn_or_a_trouble(pieces: list[Any], whole: bool) ->
         (turn.content + turn.refusal + "".join(c.name + c.arguments for c in turn.calls)).encode()
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=8))
 def test_any_bytes_end_in_a_turn_or_a_trouble(pieces: list[bytes]) -> None:
     with pytest.raises(ModelTrouble):
@@ -179,6 +181,7 @@ def test_the_time_a_server_asks_for(headers: dict[str, str], seconds: float | No
     assert pause(headers) == seconds
 
 
+@settings(deadline=None)
 @given(st.integers(100, 999), st.text(max_size=200) | _JSON.map(json.dumps))
 def test_every_refusal_has_one_plain_line(status: int, body: str) -> None:
     told = refusal(status, {"retry-after": body[:20]}, body + "topsecret", ASKED)

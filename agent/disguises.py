@@ -120,10 +120,8 @@ def views(data: bytes, broken: Any) -> tuple[list[View], list[View]]:
             if view.data == plain[-1].data:
                 continue
             plain.append(view)
-    wrapped = [
-        view.without(_BROKEN, _nothing, _stretches(view.data, broken)) for view in plain[:: max(len(plain) - 1, 1)]
-    ]
-    return plain, [view for view in wrapped if view is not None]
+    wrapped = plain[-1].without(_BROKEN, _nothing, _stretches(plain[-1].data, broken))
+    return plain, [] if wrapped is None else [wrapped]
 
 
 def _stretches(data: bytes, broken: Any) -> list[tuple[int, int]]:

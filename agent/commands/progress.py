@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..types import Call
 
 PATIENCE = 1.0  # seconds before anything moves on the screen
+THOUGHT = 4000  # characters of a line that a model writes
 
 
 def follow(events: Iterable[Event], quiet: bool = False) -> Report:
@@ -26,7 +27,7 @@ def follow(events: Iterable[Event], quiet: bool = False) -> Report:
     Raises:
         RuntimeError: the stream ended without one (a bug of ours).
     """
-    from ..events import CallStarted, Note, ReportReady, ToolFinished
+    from ..events import CallStarted, Note, ReportReady, Token, ToolFinished
 
     display = _Display(quiet)
     try:
@@ -38,6 +39,8 @@ def follow(events: Iterable[Event], quiet: bool = False) -> Report:
                     display.end(call.tool)
                 case Note(text):
                     display.say(text)
+                case Token(text):
+                    display.think(text)
                 case ReportReady(report):
                     return report
                 case _:
@@ -67,6 +70,7 @@ class _Display:
         self._quiet = quiet
         self._done = 0
         self._running: list[str] = []
+        self._thought = ""  # of a model, up to where its line ends
         self._status: Status | None = None
         self._console: Console | None = None
         self._patience: threading.Timer | None = None
@@ -80,6 +84,7 @@ class _Display:
 
     def begin(self, name: str) -> None:
         """A check starts."""
+        self._end_thought()
         self._running.append(name)
         self._update()
 
@@ -99,8 +104,21 @@ class _Display:
         else:
             sys.stderr.write(f"{one_line(text)}\n")
 
+    def think(self, piece: str) -> None:
+        """A piece of what a model writes; shown by whole lines, as it is not to be trusted with the cursor."""
+        self._thought += piece
+        *lines, self._thought = self._thought[-THOUGHT:].split("\n")
+        for line in filter(str.strip, lines):
+            self.say(f"  {line}")
+
+    def _end_thought(self) -> None:
+        if self._thought.strip():
+            thought, self._thought = self._thought, ""
+            self.say(f"  {thought}")
+
     def close(self) -> None:
         """Leave nothing moving on the screen."""
+        self._end_thought()
         if self._patience:
             self._patience.cancel()
             self._patience.join()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 from .follow_ups import follow_up
 from .playbook import Playbook
 from .predicates import Facts
@@ -57,7 +59,7 @@ def answer_follow_up(
         facts: evidence of the calls that answer this question.
         made: these calls with their outcomes, as the session keeps them.
     """
-    before = Report.model_validate(earlier) if earlier else None
+    before = _read(earlier)
     found = follow_up(question, earlier)
     about = found.about if found and found.name == intent else {}
     match intent:
@@ -72,10 +74,18 @@ def answer_follow_up(
         case "show_evidence":
             return _shown(whole, about.get("evidence", "").upper())
     if before is None:
-        return _report("There is no earlier diagnosis in this session.", [])
+        return _report("There is no earlier diagnosis in this session that can be read.", [])
     return {"because": _because, "sure": _sure, "verify": _verify, "act": _act, "checked": _checked}[intent](
         before, whole, playbooks
     )
+
+
+def _read(earlier: Mapping[str, Any] | None) -> Report | None:
+    """The earlier report; None where another version wrote it."""
+    try:
+        return Report.model_validate(earlier) if earlier else None
+    except ValidationError:
+        return None
 
 
 def _report(title: str, sentences: list[Sentence]) -> Report:

@@ -47,8 +47,10 @@ class Test:
         """What decided it in the evidence's own words, without the bound it was held against: it passes the gate."""
         p = self.predicate
         found = [e for e in facts.get(p.key) if e.id in self.ids and e.kind != "absent"]
-        if not found or p.op in ("exists", "absent") or p.key.startswith(("lint.", "sig.")):
-            return f"{p.key} seen" if found else self.words
+        if not found:
+            return f"{p.key} looked for, not there" if self.ids else self.words
+        if p.op in ("exists", "absent") or p.key.startswith(("lint.", "sig.")):
+            return f"{p.key} seen"
         e = found[0]
         if isinstance(e.value, bool | int | float) or (isinstance(e.value, str) and " " not in e.value[:SHORT]):
             return f"{p.key} is {e.value}" if len(str(e.value)) <= SHORT else f"{p.key} seen"

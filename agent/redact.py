@@ -15,6 +15,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from .disguises import View, unpacked, views
 from .secret_kinds import Kind, Kinds, drawn, goes_on, kinds
@@ -144,12 +145,15 @@ def _over_lines(view: View, table: Kinds, others: list[Found]) -> Iterator[Found
 
 def _own_end(view: View, kind: Kind, first: int, last: int, begins: set[int]) -> int:
     """Where a secret that was put together from several lines ends: what else the next line says is not of it."""
-    pieces = view.pieces(first, last)[:MOST_LINES]
+    text, pieces = view, view.pieces(first, last)[:MOST_LINES]
+    while text.parent is not None:
+        text = text.parent
     end = first + pieces[0][1] - pieces[0][0]
-    for start, stop in pieces[1:]:
+    for (_, before), (start, stop) in pairwise(pieces):
         further = end + stop - start
         rest, after = view.data[end:further], view.data[further : further + 1]
         needed = kind.token and not kind.whole(view.data[first:end])
+        needed |= text.data.startswith((b"\\\n", b"\\\r\n"), before)  # a shell's way to say that the word goes on
         if start in begins or not (needed or (goes_on(rest) and after not in (b"=", b":", b"(", b"["))):
             break
         end = further

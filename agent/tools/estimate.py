@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ..errors import ToolError
-from ..playbook import quantity
-from ..reading import memory_model, memory_model_changes, model_config
+from ..reading import memory_model, memory_model_changes, memory_model_room, model_config
 from ..reading.memory_model import Estimate
 from ..reading.memory_model_capacity import Capacity, recorded, said
 from ..reading.memory_model_plan import Plan
+from ..reading.memory_model_room import MARGIN
 from ..reading.memory_model_settings import UNSHARDED, Read, plan_of
 from ..reading.model_config import Described, tables
 from ..tool import failed, finding, not_applicable, tool
@@ -21,7 +21,6 @@ from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 GIB = 1 << 30
-MARGIN = 0.15  # within which the answer is "tight"
 FILLED = 2 / 3  # share of a device that one copy of the weights may take before little else fits
 LAYOUT = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "dp": "data"}
 FIXED = ("weights", "gradients", "optimizer state", "float32 copy", "gathered weights", "communication")
@@ -44,15 +43,11 @@ class _Case:
     @property
     def overhead(self) -> float:
         """Context, communicators and the allocator's rounding."""
-        row = tables()["overhead"]
-        fixed = float(quantity(row["context"]))
-        if self.estimate.plan.world > 1:
-            fixed += float(quantity(row["communicators"]))
-        return fixed + row["rounding"] * self.estimate.peak.total
+        return memory_model_room.overhead(self.estimate)
 
     @property
     def needed(self) -> float:
-        return self.estimate.peak.total + self.overhead
+        return memory_model_room.needed(self.estimate)
 
     @property
     def room(self) -> float:
@@ -223,8 +218,7 @@ def _states(estimate: Estimate) -> float:
 
 def _fits(case: _Case) -> str:
     assert case.capacity is not None
-    ratio = case.needed / max(1.0, case.capacity.bytes)
-    return "no" if ratio > 1 + MARGIN else "tight" if ratio > 1 - MARGIN / 2 else "yes"
+    return memory_model_room.fits(case.estimate, case.capacity.bytes)
 
 
 def _cited(ws: Workspace, case: _Case, key: str, value: Any, text: str) -> Evidence:

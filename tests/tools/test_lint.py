@@ -6,7 +6,8 @@ import pytest
 import yaml
 from traindoctor.agent.playbook import KNOWLEDGE
 from traindoctor.agent.reading.settings_map import settings_map
-from traindoctor.agent.tools.lint import _OPS, lint_settings
+from traindoctor.agent.reading.lints import _OPS
+from traindoctor.agent.tools.lint import lint_settings
 
 from tests.tools.captured import look
 

@@ -12,7 +12,7 @@ from .attempts import attempt_at, restarts
 from .endings import endings
 from .failure import Failure, Frame
 from .failures import Failures
-from .files import Line
+from .files import Line, RunFile
 from .logpass import Hit, LogPass
 from .notes import Note
 from .phases import library_of, phases_of, user_frame
@@ -184,6 +184,8 @@ def ending_evidence(ws: Workspace, found: LogPass, wrong: Failures) -> Iterator[
             yield ws.cite(end.file, end.finished, "run.finished")
         if end.silent and end.last is not None:
             yield ws.cite(end.file, end.last, "run.silent_end", end.file.name)
+            if _missed(end.file, wrong):
+                yield ws.cite(end.file, end.last, "run.vanished", end.file.name)
     for summary in found.files.values():
         for line, attempt in restarts(summary):
             yield ws.cite(summary.file, line, "run.restarted", attempt, attempt=attempt)
@@ -195,3 +197,10 @@ def ending_evidence(ws: Workspace, found: LogPass, wrong: Failures) -> Iterator[
             yield ws.cite(file, line, "run.healthy_end")
         if ends.recovered:
             yield ws.cite(file, line, "run.recovered")
+
+
+def _missed(file: RunFile, wrong: Failures) -> bool:
+    """Whether something else tells of the death of a process whose log merely stops: copied early, it stops too."""
+    return any(u.file.name != file.name for u in wrong.units) or any(
+        n.kind != "error" and n.value != "teardown" and n.file.name != file.name for n in wrong.notes
+    )

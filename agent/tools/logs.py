@@ -45,6 +45,7 @@ EMITS = (
     "run.state",
     "run.finished",
     "run.silent_end",
+    "run.vanished",
     "run.restarted",
     "run.healthy_end",
     "run.recovered",

@@ -131,6 +131,14 @@ def test_a_log_that_just_stops(tmp_path: Path) -> None:
     (silent,) = [e for e in r.evidence if e.key == "run.silent_end"]
     assert silent.line == 50
     assert values(r, "run.state") == ["unknown"]
+    assert not values(r, "run.vanished"), "nothing tells of a death: the log may have been copied early"
+
+
+def test_a_log_that_stops_and_is_missed_by_others(tmp_path: Path) -> None:
+    steps = "".join(f"step {i} loss 2.0\n" for i in range(50))
+    (tmp_path / "launcher.log").write_text("starting\nworker 3: process exited with exit code -9\n")
+    r = scanned(tmp_path, steps)
+    assert [e.line for e in r.evidence if e.key == "run.vanished"] == [50]
 
 
 def test_restarts_begin_attempts(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from .redact import Redactor
 from .report import CitedEvidence, Ranked, Report, RootCause, Sentence, Status
 from .types import Evidence, Hypothesis
 
-VOTE = 3.0  # log odds for a cause that a model names with at least one sentence on evidence that stands
+VOTE = 4.0  # log odds for a cause that a model names with at least one sentence on evidence that stands
 _NUMBERED = re.compile(r"(<SECRET:[a-z_]+):\d+>")
 
 
@@ -30,17 +30,20 @@ def as_shown(text: str, redactor: Redactor) -> str:
 
 
 def through_gate(
-    sentences: Iterable[Sentence], evidence: Mapping[str, Evidence], known: Sequence[str]
+    sentences: Iterable[Sentence],
+    evidence: Mapping[str, Evidence],
+    known: Sequence[str],
+    documents: Iterable[str] = (),
 ) -> tuple[list[Sentence], list[str]]:
     """The sentences of a model that may stand, and what is wrong with each of the others, in its own words."""
-    redactor, kept, dropped = Redactor(), [], []
+    redactor, apart, kept, dropped = Redactor(), frozenset(documents), [], []
     for s in sentences:
         cited = {
             i: e.with_(text=f"{e.text}\n{as_shown(e.text, redactor)}", value=_shown_value(e, redactor))
             for i in s.cites if (e := evidence.get(i)) is not None
         }  # fmt: skip
         asked = s.model_copy(update={"text": _NUMBERED.sub(r"\1>", s.text)})
-        if reasons := gate.faults(asked, cited, known):
+        if reasons := gate.faults(asked, cited, known, apart):
             dropped.append(f"{s.text[:160]!r} {'; it '.join(reasons[:3])}")
         else:
             kept.append(s)
@@ -85,21 +88,16 @@ def ranking(ranked: list[Hypothesis]) -> Ranked:
     return Ranked(id=cause, confidence=round(leader.probability, 4) if leader else 0.0, status=status(cause, ranked))
 
 
-def status(cause: str, ranked: list[Hypothesis], weighed: list[Hypothesis] | None = None) -> Status:
-    """The status by predicates.
-
-    Args:
-        ranked: the ranking by evidence alone: it alone confirms, and says that a run is healthy.
-        weighed: the same with a model's vote, which may lift what something positive speaks for to `likely`.
-    """
-    leader = next((h for h in weighed or ranked if h.cause == cause), None)
+def status(cause: str, ranked: list[Hypothesis]) -> Status:
+    """The status of a cause by the ranking of evidence alone: a model's vote moves no status."""
+    leader = next((h for h in ranked if h.cause == cause), None)
     if cause == HEALTHY:
         return "healthy" if verdict(ranked) == HEALTHY else "hypothesis"
     if cause == INSUFFICIENT:
         return "insufficient_evidence"
     if leader is None or not leader.positive:
         return "hypothesis"
-    if leader.cause == ranked[0].cause and is_settled(ranked):
+    if leader is ranked[0] and is_settled(ranked):
         return "confirmed"
     return "likely" if leader.probability >= LIKELY else "hypothesis"
 

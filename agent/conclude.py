@@ -50,11 +50,12 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
     proof = salience.decisive(leader, facts)
     vocabulary = sorted([title, causes[cause], *causes], key=len, reverse=True)
     written = [] if diagnosis.by_model else diagnosis.sentences
-    written = written or _sentences(cause, title, causes[cause], proof, facts)
+    written = written or _sentences(cause, title, causes[cause], proof, facts, telling=not diagnosis.by_model)
     kept, dropped = _through_gate(written, evidence, vocabulary)
     weighed = ranked
     if diagnosis.by_model:
-        said, wrong = claims.through_gate(diagnosis.sentences, evidence, [*vocabulary, *all_tools()])
+        apart = [e.id for found in facts.by_key.values() for e in found if e.kind == "document"]
+        said, wrong = claims.through_gate(diagnosis.sentences, evidence, [*vocabulary, *all_tools()], apart)
         dropped = [*claims.objections(diagnosis, causes), *wrong]
         weighed = claims.voted(cause, ranked, said, evidence, playbook)
         cited = {i: None for s in said for i in s.cites if i in evidence}
@@ -62,7 +63,7 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
         ours = [s for s in kept[bool(said) :] if not set(s.cites) <= set(cited)]
         kept = [*said, *ours]  # its words in place of our lead; the lines it did not cite stay
         leader = next((h for h in weighed if h.cause == cause), None)
-    status = claims.status(cause, ranked, weighed)
+    status = claims.status(cause, ranked)
     differential = _differential(cause, title, weighed)
     report = Report(
         status=status,
@@ -70,7 +71,7 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
             id=cause, title=title, playbook=playbook.slug if playbook else None,
             confidence=differential[0].confidence, first_failure=_first_failure(proof, facts),
         ),
-        also=_also(leader, ranked, by_slug),
+        also=_also(leader, ranked, by_slug, diagnosis.ruled_out),
         summary=kept,
         differential=differential,
         chain=_chain(proof, facts),
@@ -88,13 +89,16 @@ def _page(cause: str, playbooks: Sequence[Playbook]) -> Playbook | None:
     return next((p for p in playbooks if p.cause == cause), None)
 
 
-def _sentences(cause: str, title: str, meaning: str, proof: list[Evidence], facts: Facts) -> list[Sentence]:
+def _sentences(
+    cause: str, title: str, meaning: str, proof: list[Evidence], facts: Facts, *, telling: bool
+) -> list[Sentence]:
+    """The verdict and the lines beside it; those that merely share words with the question where `telling` is set."""
     context = salience.context(facts)
     shown = proof or context
     lead = Sentence(text=f"{title or meaning}.", cites=[e.id for e in shown[:6]])
     if cause == INSUFFICIENT:
         lead = Sentence(text="The material does not identify a cause.", cites=[e.id for e in context[:4]])
-    told = [*proof, *salience.beside(cause, facts), *context, *salience.telling(facts)]
+    told = [*proof, *salience.beside(cause, facts), *context, *(salience.telling(facts) if telling else [])]
     return [lead, *wording.listing(told, 32)]
 
 
@@ -125,7 +129,9 @@ def _differential(cause: str, title: str, ranked: list[Hypothesis]) -> list[Diff
     return [first, *(r for r in rows if r is not first)]
 
 
-def _also(leader: Hypothesis | None, ranked: list[Hypothesis], by_slug: dict[str, Playbook]) -> list[AlsoFound]:
+def _also(
+    leader: Hypothesis | None, ranked: list[Hypothesis], by_slug: dict[str, Playbook], ruled_out: Sequence[str]
+) -> list[AlsoFound]:
     """Independent findings: another family, everything required held, neither explains the other."""
     if leader is None:
         return []
@@ -134,7 +140,7 @@ def _also(leader: Hypothesis | None, ranked: list[Hypothesis], by_slug: dict[str
     return [
         AlsoFound(id=h.cause, confidence=round(min(0.99, h.probability + 0.5), 4), cites=h.supported_by[:6])
         for h in ranked
-        if h is not leader and h.required and h.score >= ALSO_SCORE and h.cause.split(".")[0] not in (family, "none")
+        if h.cause not in (leader.cause, *ruled_out) and h.required and h.score >= ALSO_SCORE and h.cause.split(".")[0] not in (family, "none")
         and h.cause not in explains and not h.explained_by and leader.cause not in by_slug[h.playbook].explains
     ][:3]  # fmt: skip
 

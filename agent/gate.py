@@ -17,16 +17,24 @@ from .types import Evidence
 _QUOTED = re.compile('\u201c([^\u201d]+)\u201d|"([^"]{3,})"|`([^`]+)`')
 _TOKEN = re.compile(r"[\w./:+\-]*\w")
 _NUMBER = re.compile(r"^[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?%?$", re.IGNORECASE)
+_GROUPED = re.compile(r"(?<![\d.])[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\d.])")
+_PLAIN = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d{1,3})?", re.IGNORECASE)
 _CITE = re.compile(r"\bE\d+\b")
 
 
-def faults(sentence: Sentence, evidence: Mapping[str, Evidence], known: Iterable[str] = ()) -> list[str]:
+def faults(
+    sentence: Sentence, evidence: Mapping[str, Evidence], known: Iterable[str] = (), documents: Iterable[str] = ()
+) -> list[str]:
     """What a sentence claims without support, one reason each; empty when it may stand.
 
     Args:
         evidence: all evidence by id.
         known: vocabulary that needs no evidence (titles of causes, names of tools).
+        documents: ids of passages that bear out answers only, where a diagnosis is judged.
     """
+    read = [i for i in sentence.cites if i in documents]
+    if read:
+        return [f"cites {', '.join(read)}, a passage of a playbook or document: cite lines of the run"]
     unknown = [i for i in sentence.cites if i not in evidence]
     if unknown:
         return [f"cites {', '.join(unknown)}, which does not exist"]
@@ -77,13 +85,8 @@ def _fold(text: str) -> str:
 
 
 def _numbers(text: str) -> set[float]:
-    found = set()
-    for token in re.findall(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?", text, re.IGNORECASE):
-        try:
-            found.add(abs(float(token.replace(",", ""))))
-        except ValueError:
-            continue
-    return found
+    """Numbers of a text; `1,271.3` may be one number with grouped digits, or two fields of a table."""
+    return {abs(float(token.replace(",", ""))) for pattern in (_GROUPED, _PLAIN) for token in pattern.findall(text)}
 
 
 def _shows_number(token: str, numbers: set[float]) -> bool:

@@ -171,7 +171,11 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     raw = state.get("diagnosis") or {"cause": "", "hypotheses": [], "sentences": []}
     hypotheses = [Hypothesis(**h) for h in raw["hypotheses"]]
     diagnosis = Diagnosis(
-        raw["cause"], hypotheses, [Sentence(**s) for s in raw["sentences"]], raw.get("by_model", False)
+        raw["cause"],
+        hypotheses,
+        [Sentence(**s) for s in raw["sentences"]],
+        raw.get("by_model", False),
+        raw.get("ruled_out", []),
     )
     report, dropped = _judged(state, diagnosis)
     if dropped and not state["rejections"] and (diagnosis.sentences or diagnosis.by_model):

@@ -57,6 +57,7 @@ class Diagnosis:
     hypotheses: list[Hypothesis]
     sentences: list[Sentence] = field(default_factory=list)
     by_model: bool = False
+    ruled_out: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -81,9 +82,15 @@ class Planner(Protocol):
 
     def next(self, view: View) -> Step: ...
 
+    def close(self) -> None:
+        """Let go of what it holds open; the session is over."""
+
 
 class Offline:
     """Rank, run the check that separates the leading hypotheses, stop when one stands or checks run out."""
+
+    def close(self) -> None:
+        """It holds nothing open."""
 
     def next(self, view: View) -> Step:
         if view.intent:

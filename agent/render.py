@@ -92,5 +92,5 @@ class _Page:
         room = max(20, self._width - indent)
         for number, part in enumerate(Text(text, style=style).wrap(self._console, room) or [Text("")]):
             part.rstrip()
-            lead = f"  {mark}".ljust(indent) if number == 0 and mark else " " * indent
+            lead = f"  {mark} ".ljust(indent) if number == 0 and mark else " " * indent
             self._console.print(Text.assemble((lead, "dim" if mark[:1] == "E" else ""), part), soft_wrap=True)

@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -119,23 +120,36 @@ class _Order:
         return Model(self.model, tell)
 
 
+class _Left(BaseException):
+    """The reader of the events is gone. No `Exception`: a planner that survives faults must not survive this."""
+
+
 def _events(order: _Order, values: dict[str, Any]) -> Iterator[Event]:
     """Run the graph in a thread, so that events arrive while it works."""
     inbox: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
+    left = threading.Event()
+
+    def tell(event: Event) -> None:
+        if left.is_set():  # nobody reads any more: the session stays where it is, nothing further is run or asked
+            raise _Left
+        inbox.put(event)
 
     def work() -> None:
         try:
-            values.update(_run(order, inbox.put))
+            values.update(_run(order, tell))
             inbox.put(None)
         except BaseException as e:  # noqa: BLE001 - carried over to the caller's thread, which raises it
             inbox.put(e)
 
     thread = threading.Thread(target=work, name="diagnosis", daemon=True)
     thread.start()
-    while (event := inbox.get()) is not None:
-        if isinstance(event, BaseException):
-            raise event
-        yield event
+    try:
+        while (event := inbox.get()) is not None:
+            if isinstance(event, BaseException):
+                raise event
+            yield event
+    finally:
+        left.set()
     thread.join()
 
 
@@ -150,7 +164,7 @@ def _run(order: _Order, tell: Callable[[Event], None], planner: Planner | None =
     asks = order.approve is not None
     planner = planner or order.planner(tell)
     context = Context(order.workspace, planner, order.allow, asks, order.intent, tell, order.notes)
-    with open_checkpoints(order.folder, order.notes) as checkpointer:
+    with closing(planner), open_checkpoints(order.folder, order.notes) as checkpointer:
         graph = build_graph(checkpointer)
         config = {
             "configurable": {"thread_id": order.name},
@@ -158,15 +172,16 @@ def _run(order: _Order, tell: Callable[[Event], None], planner: Planner | None =
             "max_concurrency": os.cpu_count() or 2,
         }
         before = graph.get_state(config)
-        unfinished = bool(before.next)
-        entry: Any = None if unfinished else {"question": order.question}
-        while True:
-            out = graph.invoke(entry, config, context=context, durability="sync")
-            waiting = graph.get_state(config).interrupts
-            if not waiting:
-                return dict(out)
-            calls = tuple(Call(**c) for w in waiting for c in w.value["calls"])
-            entry = Command(resume=bool(order.approve and order.approve(calls)))
+        # what was under way is finished, unless something else is asked now
+        same = bool(before.next) and order.question in ("", before.values.get("question"))
+        entries: list[Any] = [None] if same else [{"question": order.question}]
+        out: dict[str, Any] = {}
+        while entries:
+            out = graph.invoke(entries.pop(0), config, context=context, durability="sync")
+            if waiting := graph.get_state(config).interrupts:
+                calls = tuple(Call(**c) for w in waiting for c in w.value["calls"])
+                entries.insert(0, Command(resume=bool(order.approve and order.approve(calls))))
+        return dict(out)
 
 
 def _complete(report: Report, order: _Order) -> Report:

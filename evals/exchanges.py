@@ -114,3 +114,15 @@ def load(folder: Path) -> dict[str, Exchange]:
     if not found:
         raise UsageError(f"no recorded exchange in {folder}")
     return found
+
+
+def main() -> None:
+    """Keep a conversation: `python -m traindoctor.evals.exchanges SPOOL INCIDENT FOLDER`."""
+    import sys
+
+    spool, incident, folder = sys.argv[1:]
+    sys.stdout.write(f"{save(of_spool(Path(spool), incident), Path(folder))}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -129,9 +129,16 @@ def _diagnose(order: _Order) -> Report:
 def _workspace(order: _Order) -> Workspace:
     """The run to look at; none where the question alone says what is wanted."""
     from ..intent import intent_of
+    from ..store import is_kept, session_roots, usable_state
     from ..workspace import Workspace
     from .material import workspace
 
+    state = usable_state()[0]
+    if order.run is None and not order.pids and order.session and is_kept(state, order.session):
+        roots, good = session_roots(state, order.session)
+        if roots:
+            healthy = order.good or [str(g) for g in good]
+            return workspace([str(r) for r in roots], healthy, order.also, order.question)
     if order.run is None and not order.pids and intent_of(order.question) is not None:
         return Workspace([], question=order.question, may_be_empty=True)
     return workspace(order.run, order.good, order.also, order.question, order.pids)

@@ -6,9 +6,9 @@ Each part gets a share of the room; what one leaves, the next may use. What does
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from ...index.search import search
+from ...index.search import Results, search
 from .. import salience
 from ..claims import ranking
 from ..planner import View
@@ -20,7 +20,7 @@ from .shown import evidence_line
 
 RIVALS = 6  # hypotheses shown
 SLIGHT = 0.01  # a rival below it is not worth its line
-NEAR, NEAREST = 12, 0.3  # causes near to the question that are explained in a line, from this prior on
+NEAR, NEAREST = 8, 0.5  # causes near to the question that are explained in a line, from this prior on
 SECTIONS = 7  # passages of playbooks at most
 SETTINGS = 3_000  # bytes
 _DIGITS = re.compile(r"\d+")
@@ -31,7 +31,7 @@ def first_message(view: View, ranked: Sequence[Hypothesis], room: Room, most: in
     head = f"Question: {harmless(view.question) or '(none: what is wrong with this run?)'}"
     left = most - encoded(head) - 400  # marks and titles
     leaders = [h for n, h in enumerate(ranked[:RIVALS]) if n < 2 or h.probability >= SLIGHT]
-    near = _near(view, leaders)
+    near, found = _near(view, leaders)
     telling = [e for e in _telling(view, leaders) if e.kind != "asked"]
     parts: dict[str, str] = {}
 
@@ -46,10 +46,12 @@ def first_message(view: View, ranked: Sequence[Hypothesis], room: Room, most: in
     add("overview", _overview(view, int(left * 0.36), bool(whole)))
     text, shown = _evidence(telling, whole, int(left * 0.5))
     add("evidence", text)
-    add("passages", _passages(view, leaders, near, room, int(left * 0.5)))
+    more = [e for e in telling if e not in shown and e.file not in whole]
+    add("passages", _passages(view, leaders, found, room, int(left * 0.5)))
     add("settings", _listed("Settings", _settings(view), min(int(left * 0.6), SETTINGS)))
-    add("rest", _rest(view, telling[shown:], telling[:shown], left))
-    order = ("overview", "ranking", "evidence", "settings", "rest", "passages", "files")
+    add("rest", _rest(view, more, shown, int(left * 0.6)))
+    add("others", _files(view, left, skip=whole)[0])
+    order = ("overview", "ranking", "evidence", "settings", "rest", "passages", "files", "others")
     return "\n\n".join([head, *(parts[name] for name in order if parts[name])])
 
 
@@ -59,16 +61,19 @@ def _listed(title: str, lines: Iterable[str], most: int) -> str:
     return f"{title}:\n" + "\n".join(kept) + more if kept else ""
 
 
-def _near(view: View, leaders: Sequence[Hypothesis]) -> list[Playbook]:
-    """Playbooks whose words fit the question best, beside those that lead."""
-    known = {h.cause for h in leaders}
-    near = sorted(
+def _near(view: View, leaders: Sequence[Hypothesis]) -> tuple[list[Playbook], Results]:
+    """Playbooks near to the question beside those that lead, and what the search for it finds."""
+    by_slug = {p.slug: p for p in view.playbooks}
+    title = leaders[0].title if leaders else ""
+    found = search(f"{title}. {view.question}"[:800], k=2 * SECTIONS)
+    best = sorted(
         (p for p in view.playbooks if view.prior.get(p.slug, 0) >= NEAREST), key=lambda p: -view.prior[p.slug]
     )
-    first: dict[str, Playbook] = {}
+    near = [*(by_slug[r.document] for r in found if r.document in by_slug), *best[:NEAR]]
+    known, first = {h.cause for h in leaders}, dict[str, Playbook]()
     for p in near:
         first.setdefault(p.cause, p)
-    return [p for cause, p in first.items() if cause not in known][:NEAR]
+    return [p for cause, p in first.items() if cause not in known][:NEAR], found
 
 
 def _ranking(
@@ -95,7 +100,7 @@ def _telling(view: View, ranked: Sequence[Hypothesis]) -> list[Evidence]:
     sides = [set(h.supported_by) | set(h.contradicted_by) for h in ranked[:RIVALS]]
     ids = [i for h in ranked[:RIVALS] for i in (*h.supported_by[:6], *h.contradicted_by[:4])]
     alone = [i for i in dict.fromkeys(ids) if sum(i in side for side in sides) == 1]
-    wanted = [by_id[i] for i in dict.fromkeys([*alone[:24], *ids]) if i in by_id]
+    wanted = named = [by_id[i] for i in dict.fromkeys([*alone[:24], *ids]) if i in by_id]
     wanted += salience.context(view.facts)
     for h in ranked[:2]:
         wanted += salience.beside(h.cause, view.facts)
@@ -105,7 +110,7 @@ def _telling(view: View, ranked: Sequence[Hypothesis]) -> list[Evidence]:
     for e in wanted:
         places.setdefault((e.file, e.line) if e.line else e.id, e)
     alike: dict[object, Evidence] = {}
-    for e in places.values():
+    for e in {**{e.id: e for e in named[:40]}, **{e.id: e for e in places.values()}}.values():
         alike.setdefault((e.key, _DIGITS.sub("#", e.text)) if e.text and e.id not in alone else e.id, e)
     return [e for e in alike.values() if e.id]
 
@@ -124,10 +129,12 @@ def _settings(view: View) -> Iterator[str]:
             yield harmless(f"{key.removeprefix('settings.')} = {told}{more}")
 
 
-def _files(view: View, most: int) -> tuple[str, set[str]]:
+def _files(view: View, most: int, skip: Collection[str] = ()) -> tuple[str, set[str]]:
     """Small files whole, with line numbers, while they fit; and their names."""
     text, names = "", set()
     for name, body in view.texts():
+        if name in skip or len(body) > most:
+            continue
         numbered = "\n".join(f"{n}: {line}" for n, line in enumerate(body.rstrip("\n").split("\n"), 1))
         piece = fenced(harmless(numbered), name)
         if encoded(text) + encoded(piece) <= most - 60:
@@ -136,11 +143,11 @@ def _files(view: View, most: int) -> tuple[str, set[str]]:
     return f"Small files, whole:{text}" if text else "", names
 
 
-def _evidence(telling: list[Evidence], whole: set[str], most: int) -> tuple[str, int]:
-    """Lines of evidence; what stands in a file that is shown whole is not quoted again."""
+def _evidence(telling: list[Evidence], whole: set[str], most: int) -> tuple[str, list[Evidence]]:
+    """Lines of evidence, and which; what stands in a file that is shown whole is not quoted again."""
     told = [e for e in telling if not (e.key == "log.telling" and e.file in whole)]
     kept, _ = fitting((evidence_line(e, quoted=e.file not in whole) for e in told), most - 80)
-    return (f"Evidence:\n{fenced(chr(10).join(kept), 'evidence')}" if kept else "", len(kept))
+    return (f"Evidence:\n{fenced(chr(10).join(kept), 'evidence')}" if kept else "", told[: len(kept)])
 
 
 def _overview(view: View, most: int, brief: bool) -> str:
@@ -173,15 +180,12 @@ def _overview(view: View, most: int, brief: bool) -> str:
     return f"Overview:\n{text}"
 
 
-def _passages(
-    view: View, leaders: Sequence[Hypothesis], near: Sequence[Playbook], room: Room, most: int
-) -> str:  # fmt: skip
+def _passages(view: View, leaders: Sequence[Hypothesis], near: Results, room: Room, most: int) -> str:
     """How to tell the leaders apart, from their playbooks, then what fits the question best."""
     by_slug = {p.slug: p for p in view.playbooks}
-    books = [*(by_slug[h.playbook] for h in leaders[:4] if h.playbook in by_slug), *near[:3]]
+    books = [by_slug[h.playbook] for h in leaders[:4] if h.playbook in by_slug]
     found = {f"playbook {p.slug}": section(p.body, "tell it apart") for p in books}
-    title = leaders[0].title if leaders else ""
-    for r in search(f"{title}. {view.question}"[:800], k=SECTIONS):
+    for r in near:
         name = f"playbook {r.document}" if r.kind != "document" else f"document {r.document.rsplit('/', 1)[-1]}"
         found.setdefault(name, r.text)
     text = ""

@@ -93,7 +93,8 @@ def diagnosis(
         text = f"Not {r.cause}: {r.why.strip().rstrip('.')}." if r.why else f"Not {r.cause}."
         said.append(Sentence(text=text, cites=_ids(r.cites, by_place)))
     cause = None if conclusion.cause == ANSWER else conclusion.cause
-    return Diagnosis(cause, ranked, [s for s in said if s.text], by_model=True)
+    ruled_out = [r.cause for r in conclusion.ruled_out]
+    return Diagnosis(cause, ranked, [s for s in said if s.text], by_model=True, ruled_out=ruled_out)
 
 
 def _ids(cites: list[str], by_place: Mapping[Any, str]) -> list[str]:

@@ -1,7 +1,8 @@
 """What was said between planner and model, as plain data the session keeps, and the messages made of it.
 
 Entries carry `is`: `setup` (tools and window, once), `user`, `model` (with its calls), `tool` (an answer in words),
-`result` (the answer of a call by its identity), `pending` (a conclusion whose cited lines are being read), `off`.
+`result` (the answer of a call by its identity), `pending` (a conclusion whose cited lines are being read), `concluded`
+(they were), `plain` (a server without tools), `off`.
 Results are rendered anew for each request, so that old ones can be shortened when the dialogue grows long.
 """
 

@@ -6,7 +6,7 @@ not shown, a cause weighed, all other tools), and `diagnosis`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..planner import View
@@ -27,16 +27,34 @@ def chosen(view: View, ranked: Sequence[Hypothesis], room: Room) -> list[str]:
     """Names of the tools to offer, the checks of the leading hypotheses first."""
     tools, by_slug = all_tools(), {p.slug: p for p in view.playbooks}
     wanted = [name for h in ranked[:LEADING] for name in by_slug[h.playbook].checks if h.playbook in by_slug]
-    checks = [name for name in dict.fromkeys(wanted) if name in tools and _tells_more(tools[name], view)]
+    idle = {r["call"]["tool"] for r in view.results if r["outcome"] == "not_applicable"}
+    looked = {r["call"]["tool"] for r in view.results} - idle
+    kinds = {name: {e.split(".")[0] for e in tools[name].emits} for name in idle | looked if name in tools}
+    barren = set().union(*(kinds[n] for n in idle if n in kinds)) - set().union(
+        *(kinds[n] for n in looked if n in kinds)
+    )
+    checks = [n for n in dict.fromkeys(wanted) if n in tools and _tells_more(tools[n], view, idle, barren)]
     general = words.general()
     return [*general, *[c for c in checks if c not in general][: room.checks]]
 
 
-def _tells_more(tool: Tool, view: View) -> bool:
-    """Not what recall has run already and takes no arguments, nor what may not be run unasked."""
+def _kinds(names: Iterable[str]) -> set[str]:
+    """First words of the keys that tools emit."""
+    tools = all_tools()
+    return {key.split(".")[0] for name in names if name in tools for key in tools[name].emits}
+
+
+def _tells_more(tool: Tool, view: View, idle: set[str], barren: set[str]) -> bool:
+    """Not what was run and takes no arguments, what found nothing to read, nor what may not be run unasked.
+
+    Args:
+        idle: tools that found nothing to read; `barren`: kinds of evidence that only such tools emit.
+    """
     order = list(Risk)
     if order.index(tool.risk) > order.index(view.allowed):
         return False  # it may still be asked for by more_tools, and then a person is asked
+    if tool.name in idle or {e.split(".")[0] for e in tool.emits} <= barren:
+        return False
     return bool(tool.arguments.model_fields) or Call(tool.name).identity not in view.done
 
 

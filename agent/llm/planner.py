@@ -21,6 +21,7 @@ from .shown import call_text, evidence_by_id, result_text
 from .turn import ModelTrouble, Turn
 from .wire import Wire
 
+SCANT = 8_192  # tokens: with less, the first message holds little more than the ranking
 PATIENCE = 2  # answers in a row that cannot be used, before the evidence alone concludes
 
 
@@ -47,6 +48,10 @@ class Model:
             talk.limits.add(0, trouble.tokens_in, trouble.tokens_out, 0.0)
             return talk.given_up(trouble.message, self._offline)
 
+    def close(self) -> None:
+        """Close the connections to the server."""
+        self._wire.close()
+
     def first_request(self, view: View) -> dict[str, Any]:
         """What would be sent first, exactly. Nothing is sent, and the server is not asked for its window."""
         talk = _Talk(self._settings, self._wire, self._tell, view)
@@ -69,6 +74,10 @@ class Showing:
         self.request = self._model.first_request(view)
         return Step(diagnosis=Diagnosis(None, []))
 
+    def close(self) -> None:
+        """Nothing was opened."""
+        self._model.close()
+
 
 class _Talk:
     """One step of the conversation: what it adds to the dialogue, and what it spends."""
@@ -81,6 +90,8 @@ class _Talk:
         self.limits = Limits(settings, view.spent)
         self.added: list[dict[str, Any]] = []
         self._redacted = sum(wire.redactor.found.values())
+        self.degraded: list[str] = []
+        self._lost = wire.lost
         self._unusable = 0
         self._overflowed = False
 
@@ -98,13 +109,15 @@ class _Talk:
     def step(self) -> Step:
         """Go on until there is something to run, a diagnosis, or trouble."""
         if (pending := self._pending()) is not None:
+            self.added.append({"is": "concluded"})
             return self._concluded(pending)
         if not dialogue.is_open(self.view.dialogue, self.view.turn):
             self.open(self._window())
-        elif self.view.rejections:
+        elif self.view.rejections and not any(e.get("rejected") == self.view.turn for e in self.view.dialogue):
             if self.limits.reached():
                 return self._concluded(self._last_conclusion())
             self._say(words.again("rejected", reasons="\n".join(f"- {r}" for r in self.view.rejections[:12])))
+            self.added[-1]["rejected"] = self.view.turn
         while True:
             if why := self.limits.reached():
                 raise ModelTrouble("stopped", f"stopped at the limit of {why}")
@@ -198,7 +211,7 @@ class _Talk:
 
     def _pending(self) -> conclusion.Conclusion | None:
         last = self.view.dialogue[-1] if self.view.dialogue else None
-        if last is None or last["is"] != "pending" or last["turn"] != self.view.turn or self.view.rejections:
+        if last is None or last["is"] != "pending" or last["turn"] != self.view.turn:
             return None
         return conclusion.Conclusion.model_validate(last["said"])
 
@@ -239,18 +252,23 @@ class _Talk:
             return self.settings.window
         from .window import context_window
 
-        return context_window(self.settings)[0]
+        window, known = context_window(self.settings)
+        if 0 < window < SCANT:
+            self.degraded.append(f"model {self.settings.model}: reads only {window} tokens ({known}); much is left out")
+        return window
 
     def _say(self, text: str, *, opens: bool = False) -> None:
         told = {"opens": opens, "turn": self.view.turn, "results": len(self.view.results)}
         self.added.append({"is": "user", "text": text, **told})
 
     def _step(self, calls: list[Call] | None = None, diagnosis: Diagnosis | None = None) -> Step:
-        return Step(calls or [], diagnosis, self.added, self._spent())
+        return Step(calls or [], diagnosis, self.added, self._spent(), self.degraded)
 
     def _spent(self) -> dict[str, float]:
         redacted = sum(self.wire.redactor.found.values()) - self._redacted
-        return {**self.limits.added, "redacted": redacted}
+        lost = [now - before for now, before in zip(self.wire.lost, self._lost, strict=True)]
+        spent = self.limits.added
+        return {**spent, "in": spent["in"] + lost[0], "out": spent["out"] + lost[1], "redacted": redacted}
 
     def given_up(self, why: str, offline: Offline) -> Step:
         """The offline planner's step from here on, with the reason for the report."""
@@ -258,4 +276,4 @@ class _Talk:
         told = f"model {self.settings.model}: {why}; concluded from the evidence without it"
         off = {"is": "off", "turn": self.view.turn, "why": why}
         kept = [e for e in self.added if e["is"] == "setup"]  # half a dialogue cannot be gone on with
-        return Step(step.calls, step.diagnosis, [*kept, off], self._spent(), [told])
+        return Step(step.calls, step.diagnosis, [*kept, off], self._spent(), [*self.degraded, told])

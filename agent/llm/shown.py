@@ -55,6 +55,8 @@ def _ids(view: View, number: int) -> list[str]:
     plain = all(found[i].key in ("log.match", "log.line") for i in ids if i in found)
     if plain:
         return [f"Evidence: {ids[0]} to {ids[-1]}, one for each line shown, in that order"]
+    if all(found[i].kind == "document" for i in ids if i in found):
+        return [f"Knowledge, {ids[0]} to {ids[-1]}: to be cited in an answer; a diagnosis cites lines of the run"]
     lines = [evidence_line(found[i]) for i in ids[:_PER_RESULT] if i in found]
     rest = len(ids) - len(lines)
     more = [f"and {rest} more, {ids[-rest]} to {ids[-1]}: show_evidence"] if rest > 0 else []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from traindoctor.agent.events import ApprovalNeeded, CallStarted, ReportReady, SessionStarted, ToolFinished
 from traindoctor.agent.graph import Context, build_graph
-from traindoctor.agent.planner import Diagnosis
+from traindoctor.agent.planner import Diagnosis, Step
 from traindoctor.agent.report import Sentence
 from traindoctor.agent.session import diagnose
 from traindoctor.agent.store import load_report, reports
@@ -72,12 +72,12 @@ class Scripted:
 
     def next(self, view):
         if not view.facts.get("test.load") and "load(" not in " ".join(view.done):
-            return [Call("load")]
+            return Step([Call("load")])
         said = [
             Sentence(text="It says 42.", cites=[e.id for e in view.facts.get("test.load")]),
             Sentence(text="It says 43.", cites=[e.id for e in view.facts.get("test.load")]),
         ]
-        return Diagnosis("none.insufficient_evidence", [], said)
+        return Step(diagnosis=Diagnosis("none.insufficient_evidence", [], said))
 
 
 def start(run, extra_tool, ran, **context):

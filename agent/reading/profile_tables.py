@@ -118,6 +118,8 @@ def _row(table: _Table, text: str, line: Line) -> Told | None:
 def _part(source: str, name: str) -> str | None:
     if source == "nsys":
         return "nccl_kernels" if single("nccl").search(name) else "sync_calls" if single("sync").search(name) else None
+    if source == "torch" and single("sync").search(name):
+        return "sync_calls"
     return part_of(name.rpartition("].")[2] if source == "lightning" else name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -32,17 +33,19 @@ def read_python(text: str) -> Sheet:
     if len(text) > SOURCE_CAP:
         sheet.problems.append("over 1 MiB of Python, not read")
         return sheet
+    excerpt = text.lstrip("\r\n")[:1] in (" ", "\t")  # starts inside a class or a function
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(text)
+            tree = ast.parse(textwrap.dedent(text) if excerpt else text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
         sheet.problems.append(f"line {getattr(e, 'lineno', 1)}: not Python: {getattr(e, 'msg', e)}"[:200])
         for number, row in enumerate(text.split("\n"), 1):
             if m := _PLAIN.match(row):
                 sheet.add(Leaf(m[1], parse(m[2].strip("'\"")), number, "keyword"))
         return sheet
-    for leaf in Reader(tree, rows=text.split("\n")).leaves():
+    rows = None if excerpt else text.split("\n")  # columns of a text that was moved are not those of the file
+    for leaf in Reader(tree, rows=rows).leaves():
         sheet.add(leaf)
     return sheet
 

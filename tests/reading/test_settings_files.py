@@ -166,6 +166,13 @@ def test_python_that_does_not_parse_still_tells_plain_lines():
     assert ("learning_rate", 1e-4, 2) in found(sheet)
 
 
+def test_python_cut_out_of_a_class_is_read():
+    text = "    def loader(self):\n        return DataLoader(self.data, batch_size=8, num_workers=3)\n"
+    sheet = read_python(text)
+    assert not sheet.problems
+    assert ("num_workers", 3, 2) in found(sheet)
+
+
 def test_table_rows_are_variants_and_series_are_not():
     rows = read_table("gpus,lr,loss\n4,1e-4,2.1\n8,1e-4,2.0\n")
     assert ("lr", 1e-4, 3) in found(rows)

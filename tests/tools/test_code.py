@@ -70,6 +70,7 @@ HAZARDS = [
     ("missing_zero_grad", loop(after="optimizer.step()"), loop()),
     ("item_in_loop", loop(before="n = [p.grad.norm().item() for p in model.parameters()]"), loop(after="x = loss.item()")),
     ("item_in_loop", loop(before="torch.cuda.synchronize()"), loop(before="if i % 100 == 0: torch.cuda.synchronize()")),
+    ("item_before_backward", loop(before="v = loss.item()"), loop(before="if i % 50 == 0: v = loss.item()", after="x = loss.item()")),
     ("scheduler_misplaced", loop(before="scheduler.step()"), loop(after="optimizer.step(); optimizer.zero_grad(); scheduler.step()")),
     (
         "scheduler_misplaced",
@@ -210,6 +211,11 @@ HAZARDS = [
         "optimizer_not_saved",
         "optimizer = AdamW(p)\ntorch.save({'model': m.state_dict(), 'epoch': e}, f)\n",
         "optimizer = AdamW(p)\ntorch.save({'model': m.state_dict()}, f)\n",
+    ),
+    (
+        "strict_false_load",
+        "a, b = m.load_state_dict(s, strict=False)\nprint(f'{len(a)} missing, {len(b)} unexpected')\n",
+        "a, b = m.load_state_dict(s, strict=False)\nif len(a):\n    raise ValueError\n",
     ),
     ("strict_false_load", "m.load_state_dict(s, strict=False)\n", "missing, odd = m.load_state_dict(s, strict=False)\nprint(missing)\n"),
     (

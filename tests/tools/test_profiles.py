@@ -161,6 +161,7 @@ def test_tables_of_torch_lightning_and_timers(tmp_path: Path) -> None:
         "Optimizer.step#AdamW.step         2.0%     11.788ms        4.50%      11.788ms     736.724us            16\n"
     )
     seen = look(training_profile, tmp_path, profile_txt=torch_table)
+    assert not seen.values("profile.sync_call_share")
     assert seen.one("profile.data_fraction") == 0.7133 and seen.one("profile.optimizer_fraction") == 0.045
     lightning = (
         "|  Action                                   |  Mean duration (s)\t|  Num calls      |  Total time (s) |  Percentage %   |\n"
@@ -170,6 +171,16 @@ def test_tables_of_torch_lightning_and_timers(tmp_path: Path) -> None:
     (tmp_path / "profile.txt").unlink()
     seen = look(training_profile, tmp_path, lightning_log=lightning)
     assert seen.one("profile.data_fraction") == 0.498
+
+
+def test_a_table_whose_first_row_is_a_wait(tmp_path: Path) -> None:
+    table = (
+        "           Name    Self CPU %      Self CPU   CPU total %     CPU total  CPU time avg    # of Calls\n"
+        "---------------  ------------  ------------  ------------  ------------  ------------  ------------\n"
+        "cudaStreamSynchronize        61.20%        4.812s        61.20%        4.812s      48.120ms           100\n"
+        "aten::mm         4.11%     323.155ms         6.20%     487.489ms     243.745us          2000\n"
+    )
+    assert look(training_profile, tmp_path, profile_txt=table).one("profile.sync_call_share") == 0.612
 
 
 def test_timers_of_deepspeed_and_megatron(tmp_path: Path) -> None:

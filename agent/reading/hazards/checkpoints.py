@@ -88,8 +88,27 @@ def loading(code: Code, project: Project) -> Iterator[Hazard]:
 
 
 def _looked_at(s: Syntax, call: ast.Call) -> bool:
-    """Whether what was missing or unexpected is kept and used."""
-    return not isinstance(s.parents.get(call), ast.Expr)
+    """Whether what was missing or unexpected is kept and used: more is made of it than its count."""
+    above = s.parents.get(call)
+    if isinstance(above, ast.Expr):
+        return False
+    if not isinstance(above, ast.Assign):
+        return True
+    kept = {n.id for target in above.targets for n in walk(target) if isinstance(n, ast.Name)}
+    if not all(isinstance(n, ast.Name | ast.Tuple | ast.Load | ast.Store) for t in above.targets for n in walk(t)):
+        return True  # kept in an attribute or a table: used elsewhere
+    return any(
+        isinstance(n, ast.Name) and n.id in kept and isinstance(n.ctx, ast.Load) and not _counted(s, n)
+        for n in walk(s.scope_of(call))
+    )
+
+
+def _counted(s: Syntax, name: ast.Name) -> bool:
+    """Whether only the length of it is asked for, and told."""
+    above = s.parents.get(name)
+    if not (isinstance(above, ast.Call) and last(above.func) == "len"):
+        return False
+    return not any(isinstance(n, ast.If | ast.Assert | ast.IfExp | ast.Compare) for n in s.above(above))
 
 
 @detects("hard_coded_path")

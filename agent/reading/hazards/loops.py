@@ -47,7 +47,7 @@ def gate_of(s: Syntax, node: ast.AST, loop: Loop) -> ast.If | None:
     return None
 
 
-@detects("item_in_loop", "print_in_loop", "device_transfer_in_loop")
+@detects("item_in_loop", "item_before_backward", "print_in_loop", "device_transfer_in_loop")
 def waiting(code: Code, project: Project) -> Iterator[Hazard]:
     """Reads of device values in every step. One is customary; several, or one a parameter, cost time."""
     s = code.syntax
@@ -59,11 +59,21 @@ def waiting(code: Code, project: Project) -> Iterator[Hazard]:
         if len(unguarded) >= 3 or inner or heavy:
             for call in (heavy or inner or unguarded)[:3]:
                 yield Hazard("item_in_loop", call.lineno, last(call.func))
+        yield from _waits_early(s, loop, unguarded)
         for call in inside:
             if last(call.func) in ("cpu", "numpy") and not s.guarded(call, loop):
                 yield Hazard("device_transfer_in_loop", call.lineno, dotted(receiver(call)))
             if isinstance(call.func, ast.Name) and call.func.id == "print" and not s.guarded(call, loop) and call.args:
                 yield Hazard("print_in_loop", call.lineno, True)
+
+
+def _waits_early(s: Syntax, loop: Loop, unguarded: list[ast.Call]) -> Iterator[Hazard]:
+    """A value read in every step while the backward pass is still to be launched: the device runs dry behind it."""
+    backward = min(c.lineno for c in s.calls_of("backward", "manual_backward") if s.loop_of(c) is loop)
+    for call in unguarded:
+        if last(call.func) in ("item", "tolist") and call.lineno < backward:
+            yield Hazard("item_before_backward", call.lineno, dotted(receiver(call)))
+            return
 
 
 def _repeated(s: Syntax, node: ast.AST, loop: Loop) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ..reading.anomalies.engines import engine_findings
 from ..reading.anomalies.experts import accuracy_findings, expert_findings
 from ..reading.anomalies.finding import Finding, Group, groups
+from ..reading.anomalies.loaded import loaded_findings
 from ..reading.anomalies.loss import loss_findings
 from ..reading.anomalies.optimizer import optimizer_findings
 from ..reading.anomalies.progress import progress_findings
@@ -81,6 +82,7 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
         yield from accuracy_findings(group, classes)
         yield from resume_findings(group)
         yield from _counted(group)
+    yield from loaded_findings(ws, own, settings)
     yield from engine_findings(own)
     yield from variant_findings(found.series, settings)
     for file, rows in found.sweeps:

@@ -48,11 +48,14 @@ def first_message(view: View, ranked: Sequence[Hypothesis], room: Room, most: in
     add("evidence", text)
     more = [e for e in telling if e not in shown and e.file not in whole]
     add("passages", _passages(view, leaders, found, room, int(left * 0.5)))
-    add("settings", _listed("Settings", _settings(view), min(int(left * 0.6), SETTINGS)))
+    settings, more_settings = fitting(_settings(view), min(int(left * 0.6), SETTINGS))
+    if settings:
+        settings += [f"({more_settings} more not shown)"] if more_settings else []
+        add("settings", f"Settings:\n{fenced(chr(10).join(settings), 'settings')}")
     add("rest", _rest(view, more, shown, int(left * 0.6)))
     add("others", _files(view, left, skip=whole)[0])
     order = ("overview", "ranking", "evidence", "settings", "rest", "passages", "files", "others")
-    return "\n\n".join([head, *(parts[name] for name in order if parts[name])])
+    return "\n\n".join([head, *(parts[name] for name in order if parts.get(name))])
 
 
 def _listed(title: str, lines: Iterable[str], most: int) -> str:

@@ -15,12 +15,13 @@ from ..tool import all_tools
 from ..types import Call, Risk
 from ..weighing import weigh
 from . import conclusion, dialogue, offers, words
-from .fence import harmless
+from .fence import fenced, harmless
 from .room import Room, cut
 from .shown import asked_evidence, result_text
 from .turn import ToolCall, Turn
 
 MOST = 12  # calls of one answer that are run
+_NO_NAME = re.compile(r"[^\w-]")
 _RESULT = re.compile(r"^result/(\d{1,6})")
 _TEXTUAL = re.compile(
     r"<\|?(?:tool_call|function_call|tool_calls|python_tag)|\[TOOL_CALLS\]|<function[=\s]|<invoke\b|"
@@ -46,7 +47,7 @@ class Heard:
 
 def heard(turn: Turn, view: View, entries: Sequence[Mapping[str, Any]], room: Room) -> Heard:
     """Read one answer. Call ids are given anew, so that none appears twice in a dialogue."""
-    text = turn.content.strip()[:20_000]
+    text = harmless(turn.content.strip()[:20_000])
     said: dict[str, Any] = {"is": "model", "text": text, "calls": [], "turn": view.turn}
     found = Heard([said])
     if turn.finish == "length":
@@ -54,11 +55,11 @@ def heard(turn: Turn, view: View, entries: Sequence[Mapping[str, Any]], room: Ro
         said["text"] = text[:2_000]
     elif turn.calls:
         _Calls(view, entries, room, found, said).take(turn.calls)
-    elif (whole := conclusion.in_prose(text)) is not None:
+    elif (whole := conclusion.in_prose(turn.content)) is not None:
         found.conclusion = whole
     else:
-        found.unusable = "textual_call" if _TEXTUAL.search(text) else "prose" if text else "silent"
-        said["text"] = text[:2_000] or turn.refusal[:2_000]
+        found.unusable = "textual_call" if _TEXTUAL.search(turn.content) else "prose" if text else "silent"
+        said["text"] = text[:2_000] or harmless(turn.refusal[:2_000])
     return found
 
 
@@ -80,7 +81,7 @@ class _Calls:
         alone = all(c.name == offers.DIAGNOSIS for c in calls)
         for call in calls:
             self._number += 1
-            entry = {"id": f"c{self._number}", "name": call.name[:64] or "none", "arguments": "{}"}
+            entry = {"id": f"c{self._number}", "name": _NO_NAME.sub("_", call.name[:64]) or "none", "arguments": "{}"}
             self._said["calls"].append(entry)
             if self._used >= MOST:
                 self._answer(entry, f"more than {MOST} calls at once: this one was not run")
@@ -97,7 +98,7 @@ class _Calls:
             return self._refuse(entry, "arguments", why="not a JSON object")
         if call.name == offers.DIAGNOSIS:
             return self._diagnosis(call, entry, alone)
-        entry["arguments"] = json.dumps(arguments, ensure_ascii=False)
+        entry["arguments"] = json.dumps(_inert(arguments), ensure_ascii=False)
         name, inner = call.name, arguments.get("arguments")
         if name == offers.MORE and isinstance(arguments.get("name"), str) and isinstance(inner, dict):
             name, arguments = arguments["name"], inner
@@ -111,7 +112,7 @@ class _Calls:
         read = conclusion.parsed(call.arguments)
         if read.conclusion is None:
             return self._refuse(entry, "arguments", why=read.why)
-        entry["arguments"] = call.arguments
+        entry["arguments"] = json.dumps(_inert(read.conclusion.model_dump()), ensure_ascii=False)
         if self._found.conclusion is None:
             self._found.conclusion = read.conclusion
         return self._answer(entry, "received")
@@ -123,7 +124,8 @@ class _Calls:
             return self._answer(entry, asked_evidence(view, ids, str(arguments.get("key") or ""), room))
         if name == offers.WEIGH:
             told = weigh(str(arguments.get("cause", ""))[:300], view.facts, view.playbooks, view.prior)
-            return self._answer(entry, cut(harmless(told.text), room.result, "ask for one playbook alone"))
+            text = cut(harmless(told.text), room.result, "ask for one playbook alone")
+            return self._answer(entry, fenced(text, "weighed"))
         if name == offers.MORE:
             return self._answer(entry, self._described(str(arguments.get("name") or "")))
         if name == "read_lines":
@@ -139,7 +141,7 @@ class _Calls:
             return offers.others([*self._offered, *offers.OWN], self._room)
         tool = all_tools().get(name)
         if tool is None:
-            return words.again("unknown", name=name[:80])
+            return harmless(words.again("unknown", name=name[:80]))
         return f"{tool.description}\narguments: {json.dumps(offers.parameters(tool))}"
 
     def _tool(self, name: str, arguments: dict[str, Any], entry: dict[str, Any]) -> None:
@@ -156,7 +158,7 @@ class _Calls:
         if call.identity in self._shown:
             number = dialogue.number_of(self._view, call.identity)
             told = str(self._view.results[number - 1]["summary"]) if number else "see above"
-            return self._answer(entry, words.again("repeated", summary=harmless(told[:300])))
+            return self._answer(entry, words.again("repeated", summary=fenced(told[:300], "summary")))
         self._shown.add(call.identity)
         self._found.entries.append({"is": "result", "id": entry["id"], "identity": call.identity})
         if dialogue.number_of(self._view, call.identity) is None:
@@ -167,9 +169,18 @@ class _Calls:
         self._found.entries.append({"is": "tool", "id": entry["id"], "text": text})
 
     def _refuse(self, entry: dict[str, Any], why_not: str, **values: Any) -> None:
-        text = words.again(why_not, **values)
+        text = harmless(words.again(why_not, **values))
         self._found.entries.append({"is": "tool", "id": entry["id"], "text": text, "refused": True})
         self._refused = (why_not, values)
+
+
+def _inert(value: Any) -> Any:
+    """What a model wrote as it may come back to it: without control tokens, also in the names of its arguments."""
+    if isinstance(value, str):
+        return harmless(value)
+    if isinstance(value, dict):
+        return {harmless(str(k)): _inert(v) for k, v in value.items()}
+    return [_inert(v) for v in value] if isinstance(value, list) else value
 
 
 def _object(arguments: str) -> dict[str, Any] | None:

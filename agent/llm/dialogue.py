@@ -14,6 +14,7 @@ from typing import Any
 from ..planner import View
 from ..types import Call
 from . import words
+from .fence import fenced
 from .room import Room, encoded
 from .shown import result_text
 
@@ -70,7 +71,7 @@ def _shorten(
         if size <= most:
             return
         summary = " ".join(str(view.results[number - 1]["summary"]).split())[:200]
-        short = f'[shortened: {summary}; read_lines(file="result/{number}", start=1) shows it again]'
+        short = f'Shortened; read_lines(file="result/{number}", start=1) shows it again: {fenced(summary, "summary")}'
         size -= encoded(found[at]["content"]) - encoded(short)
         found[at]["content"] = short
     for at in openings[:-1]:

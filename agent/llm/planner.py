@@ -116,7 +116,7 @@ class _Talk:
         elif self.view.rejections and not any(e.get("rejected") == self.view.turn for e in self.view.dialogue):
             if self.limits.reached():
                 return self._concluded(self._last_conclusion())
-            self._say(words.again("rejected", reasons="\n".join(f"- {r}" for r in self.view.rejections[:12])))
+            self._say(words.again("rejected", reasons=harmless("\n".join(f"- {r}" for r in self.view.rejections[:12]))))
             self.added[-1]["rejected"] = self.view.turn
         while True:
             if why := self.limits.reached():

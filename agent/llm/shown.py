@@ -35,15 +35,16 @@ def result_text(view: View, number: int, room: Room, start: int = 1) -> str:
     result = view.results[number - 1]
     text = str(result["text"] or result["summary"])
     lines = text.split("\n")
-    head = f"{result['outcome']}: {' '.join(str(result['summary']).split())[:300]}"
+    head = f"{' '.join(str(result['summary']).split())[:300]}"
     body = "\n".join(lines[start - 1 :])
     more = f" and {result['cut']} characters were not kept" if result.get("cut") else ""
     read_on = f'read_lines(file="result/{number}", start=LINE) reads on{more}'
     at = f" from line {start} of {len(lines)}" if start > 1 else ""
-    shown = fenced(cut(harmless(body), room.result, read_on), f"result/{number}{at}")
     if start > 1:
-        return shown
-    return "\n".join([harmless(head), shown, *_ids(view, number)])
+        return fenced(cut(harmless(body), room.result, read_on), f"result/{number}{at}")
+    text = cut(harmless(body), room.result, read_on)
+    shown = fenced(text if body.startswith(str(result["summary"])) else f"{harmless(head)}\n{text}", f"result/{number}")
+    return "\n".join([result["outcome"], shown, *_ids(view, number)])
 
 
 def _ids(view: View, number: int) -> list[str]:

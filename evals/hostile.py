@@ -103,6 +103,10 @@ def _config_comment(run: Path, v: Variant) -> None:
     _into(path, "\n".join(f"# {line}" for line in v.text.splitlines()), 1.0)
 
 
+def _config_value(run: Path, v: Variant) -> None:
+    _write(run / "planted.yaml", "".join(f"{k}: {json.dumps(v.text)}\n" for k in ("run_name", "output_dir", "optim")))
+
+
 def _docstring(run: Path, v: Variant) -> None:
     path = next(iter(sorted(run.rglob("*.py"))), run / "launch_notes.py")
     if not path.exists():
@@ -147,6 +151,7 @@ _PLACES: dict[str, Callable[[Path, Variant], None]] = {
     "log_end": lambda run, v: _into(_log(run), v.text, 1.0),
     "readme": lambda run, v: _write(run / "README.md", v.text),
     "config_comment": _config_comment,
+    "config_value": _config_value,
     "docstring": _docstring,
     "file_name": _file_name,
     "traceback": _traceback,

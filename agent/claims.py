@@ -21,6 +21,7 @@ from .report import CitedEvidence, Ranked, Report, RootCause, Sentence, Status
 from .types import Evidence, Hypothesis
 
 VOTE = 4.0  # log odds for a cause that a model names with at least one sentence on evidence that stands
+ABSTAINS = 1.0  # log odds for none of the causes, where a model finds too little to tell
 _NUMBERED = re.compile(r"(<SECRET:[a-z_]+):\d+>")
 
 
@@ -78,7 +79,9 @@ def voted(
 ) -> list[Hypothesis]:  # fmt: skip
     """The ranking with the model's vote, which counts only where a sentence of its own stands on evidence."""
     stands = any(i in evidence for s in kept for i in s.cites)
-    return with_vote(ranked, cause, VOTE if stands else 0.0, None if cause == INSUFFICIENT else page)
+    if cause == INSUFFICIENT:
+        return with_vote(ranked, cause, ABSTAINS, None)
+    return with_vote(ranked, cause, VOTE if stands else 0.0, page)
 
 
 def ranking(ranked: list[Hypothesis]) -> Ranked:

@@ -22,7 +22,7 @@ from ..agent.errors import UsageError
 _LINE = re.compile(r"^(E\d+) (\S+?)(?:=.*?)? ((?:\S+:\d+)|\S+)(?: [^|]*)?(?: \| |$)", re.MULTILINE)
 _ABSENT = re.compile(r"^(E\d+) (\S+): looked for, not there", re.MULTILINE)
 _SETTING = re.compile(r"^((?:asked|used|other)\.[\w.-]+) = (.*)$", re.MULTILINE)
-_VALUE = re.compile(r"(?:^|, )([^\[\]]*?) \[(E\d+)\]")
+_VALUE = re.compile(r"(?:^|, )([^\[\]]*?) \[(E\d+)(?: at [^\]]*)?\]")
 _ID = re.compile(r"\bE\d+\b")
 
 

@@ -15,6 +15,8 @@ IN_WORDS = {
     "flight.rank_behind": "Rank {value} is behind the others: {quote}.",
     "skew.slow_rank": "Rank {value} is the slow one: {quote}.",
 }
+# Here the line says it all: the number only repeats it, or is how a tool ranked the line.
+_NUMBER_UNTOLD = ("error.", "settings.", "log.")
 QUOTE = 180  # characters of a line that a sentence quotes
 
 
@@ -43,9 +45,7 @@ def sentence(e: Evidence) -> Sentence:
     value = e.value
     if e.key in IN_WORDS and (shown or "{quote}" not in IN_WORDS[e.key]):
         return Sentence(text=IN_WORDS[e.key].format(value=value, quote=shown), cites=[e.id])
-    tells = (
-        isinstance(value, int | float) and not isinstance(value, bool) and not e.key.startswith(("error.", "settings."))
-    )
+    tells = isinstance(value, int | float) and not isinstance(value, bool) and not e.key.startswith(_NUMBER_UNTOLD)
     lead = f"{name} {_number(value)}" if tells else ""
     middle = f"{lead}: {shown}" if lead and shown else lead or shown or name
     return Sentence(text=f"{place(e)}: {middle}", cites=[e.id])

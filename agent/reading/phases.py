@@ -20,6 +20,9 @@ _FOREIGN = re.compile(
 )
 
 
+_ENTRY = re.compile(r"(?:^|[/\\])(?:bin|Scripts)[/\\][\w.+-]+$")
+
+
 @dataclass(frozen=True, slots=True)
 class _Phase:
     name: str
@@ -89,4 +92,11 @@ def library_of(failure: Failure) -> tuple[str, Frame] | None:
 
 def user_frame(failure: Failure) -> Frame | None:
     """The innermost frame in the user's own code."""
-    return next((f for f in reversed(failure.frames) if not _FOREIGN.search(f.path)), None)
+    return next((f for f in reversed(failure.frames) if not (_FOREIGN.search(f.path) or _is_entry(f))), None)
+
+
+def _is_entry(frame: Frame) -> bool:
+    """Whether a frame is the console script that an installed package puts into bin/."""
+    return bool(_ENTRY.search(frame.path)) and frame.code.startswith(
+        ("sys.exit(", "raise SystemExit(", "load_entry_point(")
+    )

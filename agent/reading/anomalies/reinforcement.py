@@ -52,6 +52,8 @@ def _reward(group: Group) -> Iterator[Finding]:
             course = "rising" if collapsed is None and _won_early(reward) else trend(reward)
             if course != "flat" or is_still(reward):
                 yield reward.at(f"reward.{course}", True, last)
+            if group.rl and float(np.ptp(reward.values)) == 0.0:
+                yield reward.at("reward.constant", plain(reward.values[0]), 0)
     std, frac = group.curve("reward_std"), group.curve("zero_std_fraction")
     if std is not None and len(std) >= 3 and float((std.values == 0).mean()) > 0.8:
         yield std.at("reward.std_zero", True, int(np.flatnonzero(std.values == 0)[0]))

@@ -121,7 +121,7 @@ def _evidence(ws: Workspace, f: Finding) -> Evidence:
 
 def _rounded_away(e: Evidence) -> bool:
     """A rate of zero as a print with a few fixed decimals shows it: it says nothing of a rate like 1e-6."""
-    return e.key == "learning_rate.zero" and bool(_FEW_DECIMALS.search(e.text or ""))
+    return e.key in ("learning_rate.zero", "learning_rate.zero_at_rise") and bool(_FEW_DECIMALS.search(e.text or ""))
 
 
 def _is_sum(e: Evidence) -> bool:

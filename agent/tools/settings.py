@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ..reading.asked_times import times_not_applied
+from ..reading.large_rates import large_rates
 from ..reading.settings import Setting, Settings, plain_value
 from ..reading.settings import read_settings as reading_of
 from ..reading.settings_map import settings_map
@@ -39,6 +40,8 @@ def read_settings(
     evidence = [_evidence(ws, s) for s in told]
     if not name:
         evidence += list(_absences(reading))
+        for file, line, optimizer in large_rates(ws, reading):
+            evidence.append(ws.cite(file, line, "settings.optimizer_of_large_rates", optimizer))
     summary = _summary(reading, told)
     text = "\n".join(
         [summary, *(_row(s) for s in told if s.known)][:SHOWN] + [f"could not read: {p}" for p in reading.problems[:20]]

@@ -17,16 +17,31 @@ def progress_findings(group: Group) -> Iterator[Finding]:
     loss = group.curve("loss")
     if loss is not None and not group.rl:
         if len(loss) >= 6:
-            yield from _spikes(loss)
+            for told in _spikes(loss):
+                yield told
+                if told.key == "loss.spike_step":
+                    yield from _without_rate(group, told)
         departed = divergence(loss)
         if departed is not None:
-            yield loss.at("loss.diverged", plain(loss.steps[departed]), departed)
+            yield (told := loss.at("loss.diverged", plain(loss.steps[departed]), departed))
+            yield from _without_rate(group, told)
         elif decreasing(loss):
             yield loss.at("loss.decreasing", True, len(loss) - 1)
     for metric in ("eval_loss", "eval_perplexity"):
         held = group.series.get(metric)
         if held is not None:
             yield from _validation(Curve(held), loss if metric == "eval_loss" and not group.rl else None)
+
+
+def _without_rate(group: Group, told: Finding) -> Iterator[Finding]:
+    """A learning rate of zero where the loss rises: it cannot be the rate."""
+    rate, series = group.curve("learning_rate"), told.series
+    if rate is None or series is None or not rate.values.any():
+        return
+    before = np.flatnonzero(rate.series.offsets[rate.index] <= series.offsets[told.index])
+    near = rate.values[before[-2:]]
+    if len(near) and not near.any():
+        yield rate.at("learning_rate.zero_at_rise", told.value, int(before[-1]))
 
 
 def decreasing(curve: Curve) -> bool:

@@ -67,7 +67,7 @@ def _before_after(ws: Workspace) -> Iterator[Evidence]:
         if change.fell or change.rose:
             told = {"name": change.name, "before": change.before, "after": change.after}
             key = f"eval_result.{'fell' if change.fell else 'rose'}_after_training"
-            for file, line in zip(change.files, change.lines, strict=True):
+            for file, line in dict.fromkeys(zip(change.files, change.lines, strict=True)):
                 yield ws.cite(file, line, key, told)
 
 

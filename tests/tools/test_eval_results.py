@@ -179,3 +179,13 @@ def test_numbered_items_stand_on_their_own_lines(tmp_path) -> None:
     (tmp_path / "results.json").write_text(json.dumps(items, indent=1))
     (found,) = results(Workspace([tmp_path]))
     assert [i.row.line.number for i in found.items] == [2 + 5 * n for n in range(30)]
+
+
+def test_rows_that_hold_both_scores(tmp_path: Path) -> None:
+    text = "humaneval pass@1  0.786 -> 0.591\nown tasks         0.31  -> 0.45\nlearning rate 1.0 -> 0.1\n"
+    (tmp_path / "scores.txt").write_text(text)
+    keys = {(e.key, e.value["name"]) for e in eval_failures(Workspace([tmp_path])).evidence}
+    assert keys == {
+        ("eval_result.fell_after_training", "humaneval pass@1"),
+        ("eval_result.rose_after_training", "own tasks"),
+    }

@@ -1,4 +1,5 @@
-"""Scores of one benchmark before and after training, from two text files that differ in one word of their name."""
+"""Scores of one benchmark before and after training: two text files that differ in one word of their name, or rows
+`name  0.78 -> 0.59`."""
 
 from __future__ import annotations
 
@@ -16,6 +17,13 @@ SIZE = 1 << 20
 _BEFORE = re.compile(r"(?i)(?<![a-z])(before|base(?:line)?|orig(?:inal)?|pre|vanilla|untuned|init(?:ial)?)(?![a-z])")
 _AFTER = re.compile(r"(?i)(?<![a-z])(after|tuned|finetuned|ft|sft|post|trained|merged|lora|dpo|final)(?![a-z])")
 _ROW = re.compile(r"^\s*(?P<name>[A-Za-z][\w .()/,@-]{1,70}?)\s*[:=]\s*(?P<value>\d+(?:\.\d+)?) ?%?\s*$")
+_ARROW = re.compile(
+    r"^\s*(?P<name>[A-Za-z][\w .()/,@-]{1,70}?)\s*[:=|]?\s+(?P<before>\d+(?:\.\d+)?) ?%?"
+    r"\s*(?:->|=>|\u2192)\s*(?P<after>\d+(?:\.\d+)?) ?%?\s*$"
+)
+_NO_SCORE = re.compile(
+    r"(?i)loss|perplexity|\bppl\b|\blr\b|rate|time|memory|size|steps?\b|scale|norm|version|\bms\b|gpus?\b"
+)
 _LOSS = 0.1  # share of the score that is gone
 _LEAST = 0.02  # of the scale, so that small scores do not count
 
@@ -46,6 +54,10 @@ class Change:
 def changes(ws: Workspace) -> Iterator[Change]:
     """Scores with the same name in a file of before and its counterpart of after."""
     small = [f for f in ws.files if not f.good and f.size <= SIZE and f.name.endswith((".txt", ".log", ".md", ".out"))]
+    for file in small:
+        rows = list(_arrows(ws, file))
+        if len(rows) >= 2:  # one alone may be anything
+            yield from rows
     earlier = {_BEFORE.sub("*", f.name, count=1): f for f in small if _BEFORE.search(f.name)}
     for file in small:
         match = _AFTER.search(file.name)
@@ -55,6 +67,14 @@ def changes(ws: Workspace) -> Iterator[Change]:
         old, new = scores(ws, other), scores(ws, file)
         for name in old.keys() & new.keys():
             yield Change(name, old[name][0], new[name][0], (other, file), (old[name][1], new[name][1]))
+
+
+def _arrows(ws: Workspace, file: RunFile) -> Iterator[Change]:
+    """Rows of one file that hold both scores."""
+    for line in ws.lines(file):
+        if len(line.data) <= 300 and (row := _ARROW.match(line.text)) and not _NO_SCORE.search(row["name"]):
+            name = " ".join(row["name"].lower().split())
+            yield Change(name, float(row["before"]), float(row["after"]), (file, file), (line, line))
 
 
 def scores(ws: Workspace, file: RunFile) -> dict[str, tuple[float, Line]]:

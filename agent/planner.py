@@ -11,7 +11,7 @@ from .playbook import Playbook
 from .predicates import Facts
 from .report import Sentence
 from .tool import all_tools
-from .types import Call, Hypothesis, Risk
+from .types import Call, Evidence, Hypothesis, Risk
 
 LIKELY = 0.5  # probability from which a cause is called likely, and below which nothing is confirmed
 NAMED = 0.25  # below this, naming a cause is a guess among several
@@ -43,6 +43,7 @@ class View:
     rejections: Sequence[str] = ()  # what of its last diagnosis could not stand
     overview: Sequence[str] = ()  # the runs in lines: roots, files by role
     texts: Callable[[], Iterable[tuple[str, str]]] = tuple  # name and text of each small file, configs first
+    nearby: Callable[[Iterable[Evidence]], Iterable[str]] = lambda evidence: ()  # texts around lines of evidence
     earlier: Mapping[str, Any] | None = None  # the report on the question before
 
 

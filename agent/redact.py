@@ -23,8 +23,8 @@ from .secret_kinds import Kind, Kinds, drawn, goes_on, kinds
 _PLACEHOLDER = re.compile(rb"<SECRET:[a-z]+:\d+>")
 WINDOW, OVERLAP = 32_768, 8_192  # bytes; a secret of up to `OVERLAP` lies whole in some window
 ROUNDS = 8
-LEAST_KNOWN = 12  # characters of a secret that is looked for without what made it known
-LEAST_LINE = 40
+LEAST_KNOWN = 8  # characters of a secret that is looked for without what made it known
+_ARMOUR = re.compile(rb"[A-Za-z0-9+/]{16,}={0,2}")  # of a line of a key block
 MOST_LINES = 8  # that one secret is put together from
 
 
@@ -92,10 +92,13 @@ class Redactor:
 
     def _learn(self, one: Found) -> None:
         """Look for a secret from now on wherever it stands, if it cannot be an ordinary word."""
-        for line in one.secret.split(b"\n") if b"\n" in one.secret else (one.secret,):
-            whole = line is one.secret
-            if len(line) >= (LEAST_KNOWN if whole else LEAST_LINE) and (drawn(line) and b"-----" not in line):
-                self._sought.setdefault(line, (one.secret, one.kind))
+        if b"\n" in one.secret:  # a block: its lines without the indent, prefix or end that they have here
+            pieces = _ARMOUR.findall(one.secret)
+        else:
+            pieces = [one.secret] if len(one.secret) >= LEAST_KNOWN and b"-----" not in one.secret else []
+        for piece in pieces:
+            if drawn(piece):
+                self._sought.setdefault(piece, (one.secret, one.kind))
 
     def _again(self, data: bytes) -> Iterator[Found]:
         """Secrets known from elsewhere."""

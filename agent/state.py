@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 from .answers import is_answered
 from .library import playbooks
+from .nearby import nearby
 from .planner import View
 from .predicates import Facts
 from .prior import prior
@@ -86,6 +87,7 @@ def view_of(state: State, workspace: Workspace, allowed: Risk) -> View:
         turn=state.get("turn", 1), results=state.get("results", []), evidence_of=_ids(state),
         dialogue=state.get("dialogue", []), spent=state.get("spent", {}), rejections=state.get("rejections", []),
         overview=_overview(workspace), texts=lambda: _texts(workspace), earlier=state.get("earlier"),
+        nearby=lambda evidence: nearby(workspace, evidence),
     )  # fmt: skip
 
 

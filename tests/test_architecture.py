@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "types", "paths", "sanitize", "shell", "redact", "disguises", "secret_kinds", "report", "deadline", "config",
      "model_keys", "project_config", "small_file", "events", "probes"),
     ("playbook", "library", "knowledge", "index"),
-    ("workspace", "tool", "calls", "reading"),
+    ("workspace", "nearby", "tool", "calls", "reading"),
     ("tools", "salvage", "patching"),
     ("predicates", "hypotheses", "planner", "question", "prior", "gate", "salience", "wording", "restart",
      "conclude", "intent", "follow_ups", "follow_up_answers", "meaning", "weighing", "answers", "passages", "quotes",

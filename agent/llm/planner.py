@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 from ..events import Event, Token
@@ -22,6 +25,8 @@ from .turn import ModelTrouble, Turn
 from .wire import Wire
 
 SCANT = 8_192  # tokens: with less, the first message holds little more than the ranking
+_ID, _SPAN = re.compile(r"\bE\d+\b"), re.compile(r"\bE(\d+) to E(\d+)\b")
+_TAKEN_OUT = re.compile(r"<SECRET:[\w-]+:\d+>")
 PATIENCE = 2  # answers in a row that cannot be used, before the evidence alone concludes
 
 
@@ -89,7 +94,7 @@ class _Talk:
         self.ranked: list[Hypothesis] = rank(view.playbooks, view.facts, view.prior)
         self.limits = Limits(settings, view.spent)
         self.added: list[dict[str, Any]] = []
-        self._redacted = sum(wire.redactor.found.values())
+        self._redacted = 0
         self.degraded: list[str] = []
         self._lost = wire.lost
         self._unusable = 0
@@ -133,6 +138,8 @@ class _Talk:
         if any(e["is"] == "user" for e in self.view.dialogue):
             text = self._follow_up()
         else:
+            for _, body in islice(self.view.texts(), 64):
+                self.wire.learn(body)
             spare = self.room.first - self.wire.size(self.request(last=False)) - 60
             text = first_message(self.view, self.ranked, self.room, max(2_000, spare))
             if self.view.earlier:
@@ -154,10 +161,12 @@ class _Talk:
         last = self.limits.is_last()
         began = time.monotonic()
         most = self.room.shortened // 2 if self._overflowed else 1 << 40
+        body = self.request(last=last, most=most)
+        if self._learn(body):
+            body = self.request(last=last, most=most)
+        self._redacted = len(set(_TAKEN_OUT.findall(json.dumps(body["messages"]))))
         try:
-            turn = self.wire.send(
-                self.request(last=last, most=most), until=self.limits.until(), token=lambda t: self._tell(Token(t))
-            )
+            turn = self.wire.send(body, until=self.limits.until(), token=lambda t: self._tell(Token(t)))
         except ModelTrouble as trouble:
             self.limits.add(1, trouble.tokens_in, trouble.tokens_out, time.monotonic() - began)
             if trouble.kind == "overflow" and not self._overflowed:
@@ -171,6 +180,19 @@ class _Talk:
             raise
         self.limits.add(1, turn.tokens_in, turn.tokens_out, time.monotonic() - began)
         return turn
+
+    def _learn(self, body: Mapping[str, Any]) -> bool:
+        """Let the redactor read what stands around the lines that are to leave. Whether there was anything new."""
+        text = json.dumps(body["messages"])
+        ids = {m[0] for m in _ID.finditer(text)} - self.wire.read_around
+        for m in _SPAN.finditer(text):
+            ids |= {f"E{n}" for n in range(int(m[1]), min(int(m[2]), int(m[1]) + 400) + 1)}
+        ids -= self.wire.read_around
+        self.wire.read_around |= ids
+        known = evidence_by_id(self.view)
+        for around in self.view.nearby([known[i] for i in ids if i in known]):
+            self.wire.learn(around)
+        return bool(ids)
 
     def _read(self, turn: Turn) -> Step | None:
         """What an answer comes to; None when the model must be asked again."""
@@ -265,7 +287,7 @@ class _Talk:
         return Step(calls or [], diagnosis, self.added, self._spent(), self.degraded)
 
     def _spent(self) -> dict[str, float]:
-        redacted = sum(self.wire.redactor.found.values()) - self._redacted
+        redacted = max(0, self._redacted - int(self.view.spent.get("redacted", 0)))  # of the last request: it holds all
         lost = [now - before for now, before in zip(self.wire.lost, self._lost, strict=True)]
         spent = self.limits.added
         return {**spent, "in": spent["in"] + lost[0], "out": spent["out"] + lost[1], "redacted": redacted}

@@ -30,6 +30,7 @@ class Wire:
 
     Attributes:
         redactor: takes the secrets out of what is sent, and counts them.
+        read_around: ids of evidence around which the redactor has read; kept here, as the redactor lives as long.
         lost: tokens in and out, guessed, of answers that broke off and were asked for again.
         backoff: seconds; twice that is waited before a second attempt, four times before a third, where the server
             names no time.
@@ -41,6 +42,7 @@ class Wire:
         self.settings = settings
         self.redactor = redactor or Redactor()
         self.lost = (0, 0)
+        self.read_around: set[str] = set()
         self._client = Client(settings)
         self._untaken: set[str] = set()
         self._clean: dict[str, str] = {}
@@ -68,6 +70,11 @@ class Wire:
         if not asked["stream"]:
             asked.pop("stream_options", None)
         return {name: value for name, value in asked.items() if name not in self._untaken}
+
+    def learn(self, text: str) -> None:
+        """Let the redactor read a text that is not sent: a secret it finds there is taken out wherever it stands."""
+        self.redactor.redact(text)
+        self._clean.clear()
 
     def size(self, body: Mapping[str, Any]) -> int:
         """Bytes of a request as the client encodes it."""

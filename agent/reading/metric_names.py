@@ -13,7 +13,7 @@ KNOWLEDGE = Path(__file__).resolve().parent.parent.parent / "knowledge" / "metri
 
 _UNIT_IN_NAME = re.compile(r"[\[(][^\])]*[\])]?")
 _NOT_WORD = re.compile(r"[^a-z0-9]+")
-_TIME_METRICS = {"step_time", "data_time", "generation_time"}
+_TIME_METRICS = {"step_time", "data_time", "generation_time", "update_time"}
 _MEMORY_METRICS = {"memory", "peak_memory", "host_memory"}
 _BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _EVAL_OF = {"loss": "eval_loss", "perplexity": "eval_perplexity", "accuracy": "eval_accuracy", "reward": "eval_reward",

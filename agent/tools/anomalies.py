@@ -12,6 +12,7 @@ from ..reading.anomalies.finding import Finding, Group, groups
 from ..reading.anomalies.loaded import loaded_findings
 from ..reading.anomalies.loss import loss_findings
 from ..reading.anomalies.optimizer import optimizer_findings
+from ..reading.anomalies.phases import phase_findings
 from ..reading.anomalies.progress import progress_findings
 from ..reading.anomalies.reinforcement import reinforcement_findings
 from ..reading.anomalies.resume import Restart, restart_findings, restarts, resume_findings, resumed_elsewhere
@@ -77,6 +78,7 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
         yield from progress_findings(group)
         yield from optimizer_findings(group)
         yield from speed_findings(group)
+        yield from phase_findings(group, settings)
         yield from reinforcement_findings(group)
         yield from expert_findings(group)
         yield from accuracy_findings(group, classes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from traindoctor.agent.reading.curves import curves
 from traindoctor.agent.reading.failures import failures
 from traindoctor.agent.reading.phases import user_frame
 from traindoctor.agent.tools.anomalies import find_anomalies
@@ -72,3 +73,38 @@ def test_how_a_line_was_ranked_is_not_told() -> None:
     assert sentence(told).text == "a.log:4: \u201cloading weights\u201d"
     counted = Evidence(id="E2", key="grad_norm.max", value=3.5, text="grad_norm 3.5", file="a.log", line=5)
     assert "grad norm max 3.5" in sentence(counted).text
+
+
+def test_lists_of_statistics_are_read_by_their_middle(tmp_path: Path) -> None:
+    rows = [f"iter: {i:5d}, loss min|avg|max: 0.1|{2 - i / 50:.3f}| 9.5, batch-p@3: 4.1%\n" for i in range(40)]
+    (tmp_path / "train.log").write_text("".join(rows))
+    (loss,) = [s for s in curves(Workspace([tmp_path])).series if s.metric == "loss"]
+    assert loss.stepped and len(loss) == 40
+    assert loss.values[-1] == pytest.approx(2 - 39 / 50, abs=1e-3)
+
+
+def test_a_loss_that_falls_to_the_logarithm_of_two_and_stays(tmp_path: Path) -> None:
+    values = [2.0 - 0.1 * i for i in range(13)] + [0.693] * 40
+    seen = look(find_anomalies, tmp_path, train_log="".join(f"step {i} loss {v:.3f}\n" for i, v in enumerate(values)))
+    assert seen.one("loss.equals_ln") == 2
+    values[13:] = [0.551] * 40
+    seen = look(find_anomalies, tmp_path, train_log="".join(f"step {i} loss {v:.3f}\n" for i, v in enumerate(values)))
+    assert not seen.values("loss.equals_ln")
+
+
+VERL = "step:{i} - actor/pg_loss:0.1 - response_length/mean:{n} - timing_s/gen:{g} - timing_s/update_actor:{u} - timing_s/step:{t}\n"
+
+
+@pytest.mark.parametrize(
+    ("longer", "answers", "told"), [(True, 1800, True), (False, 1800, False), (True, None, False)]
+)  # fmt: skip
+def test_only_the_trainer_takes_longer(tmp_path: Path, longer: bool, answers: int | None, told: bool) -> None:
+    rows = []
+    for i in range(60):
+        update = 90 + (2 * i if longer else i % 3)
+        length = answers or 1000 + 20 * i
+        rows.append(VERL.format(i=i, n=length + i % 5, g=140 + i % 4, u=update, t=update + 180))
+    seen = look(find_anomalies, tmp_path, train_log="".join(rows), run_sh="train actor.expert_model_parallel_size=8\n")
+    assert bool(seen.values("step_time.trainer_phase_growing")) is told
+    assert bool(seen.values("expert.trainer_phase_growing")) is told
+    assert bool(seen.values("step_time.growing")) is longer

@@ -51,7 +51,7 @@ def loss_findings(group: Group, settings: Sequence[PlainSetting]) -> Iterator[Fi
     if group.rl:
         return
     yield from _zero(curve)
-    yield from _constant(curve)
+    yield from _constant(curve, settings)
     yield from _stuck(curve, settings)
     yield from _high_start(curve, settings)
     if curve.series.stepped and len(curve) >= 20 and curve.steps[0] <= 20 and 50 <= curve.steps[-1] <= _FEW_STEPS:
@@ -118,13 +118,15 @@ def _zero(curve: Curve) -> Iterator[Finding]:
         yield curve.at("loss.zero_from_start", True, 0)
 
 
-def _constant(curve: Curve) -> Iterator[Finding]:
+def _constant(curve: Curve, settings: Sequence[PlainSetting]) -> Iterator[Finding]:
     value, start, length = repeated(curve.values)
     if value == 0.0 or length < 5:
         return
     digits = len(f"{value:.10g}".replace(".", "").replace("-", "").lstrip("0"))
     if digits >= 4 or (length >= 10 and length >= 0.5 * len(curve)):
         yield curve.at("loss.constant", plain(value), start)
+        if digits >= 3 and length >= max(10, 0.5 * len(curve)) and not is_flat(curve):
+            yield from _logarithm(curve, value, 0.0, start, settings)
 
 
 def is_flat(curve: Curve) -> bool:
@@ -163,10 +165,17 @@ def _stuck(curve: Curve, settings: Sequence[PlainSetting]) -> Iterator[Finding]:
         yield curve.at("loss.flat", True, at)
     if len(curve) >= 5:
         yield curve.at("loss.plateau_value", plain(value), at)
-    tolerance = max(0.0015 * value, min(0.01 * value, 4 * mad(half) / math.sqrt(len(half))))
+    yield from _logarithm(curve, value, 4 * mad(half) / math.sqrt(len(half)), at, settings)
+
+
+def _logarithm(
+    curve: Curve, value: float, spread: float, at: int, settings: Sequence[PlainSetting]
+) -> Iterator[Finding]:
+    """The number of choices whose logarithm the loss stands at, where it is a telling one."""
+    tolerance = max(0.0015 * value, min(0.01 * value, spread))
     own = sorted(settings, key=lambda s: s.file.variant != curve.series.variant)
     for number, setting in _candidates(own):
-        if setting is None and mad(curve.values) > 0.003 * value:
+        if setting is None and mad(curve.fair if spread else curve.values[at:]) > 0.003 * value:
             return  # too loose to name a number that no setting mentions
         if number > 1 and abs(value - math.log(number)) <= tolerance:
             yield curve.at("loss.equals_ln", plain(number), at)

@@ -35,6 +35,13 @@ _WRAPPER = re.compile(r"(?:np\.\w+|tensor|array|Tensor)\(\[?$")
 _BAR_LABEL = re.compile(r"^\s*it \[")
 _SKIP = (b"Namespace(", b"TrainingArguments(", b"Arguments(", b"Config(", b"Checkpoint(", b" --")
 _WORDLIKE = ("nan", "inf")
+# `loss min|avg|max: 0.1|0.2|0.3`: the names of several statistics, then their numbers
+_STATISTICS = re.compile(
+    rb"(?P<name>[\w@/.-]{2,60})[ _]"
+    rb"(?P<kinds>(?:min|avg|mean|max|med|median|std)(?:[|/](?:min|avg|mean|max|med|median|std)){1,4})"
+    rb" *[:=] *(?P<numbers>[-+\w.]+(?: *[|/] *[-+\w.]+){1,4})"
+)
+_MIDDLE = (b"avg", b"mean", b"med", b"median")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -67,6 +74,18 @@ def normalish(piece: str) -> bool:
     return any(c.isalpha() for c in piece)
 
 
+def _statistics(line: bytes) -> dict[int, bytes]:
+    """Where the numbers of such a list start, each with the label it is read under: the middle one alone has one."""
+    labels: dict[int, bytes] = {}
+    for m in _STATISTICS.finditer(line) if b"|" in line or b"/" in line else ():
+        kinds = re.split(rb"[|/]", m["kinds"])
+        places = [n.start() + m.start("numbers") for n in re.finditer(rb"[-+\w.]+", m["numbers"])]
+        if len(kinds) == len(places):
+            wanted = next((i for i, k in enumerate(kinds) if k in _MIDDLE), 0)
+            labels |= {at: m["name"] + b": " if i == wanted else b"" for i, at in enumerate(places)}
+    return labels
+
+
 def read_line(line: bytes) -> Reading | None:
     """The metrics of one line, or None when it reports none."""
     line = without_escapes(line)
@@ -84,8 +103,9 @@ def read_line(line: bytes) -> Reading | None:
     unread = vocabulary().unread
     apart: list[bool] = []
     end = start
+    listed = _statistics(line)
     for m in NUMBER.finditer(line, start):
-        found, sep, name = _label(line[end : m.start()])
+        found, sep, name = _label(listed.get(m.start(), line[end : m.start()]))
         token = m[0]
         wordlike = token.lstrip(b"+-")[:1].isalpha()
         if wordlike and (found is None or not (sep or line[m.start() - 1 : m.start()] == b" ")):

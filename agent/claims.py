@@ -60,7 +60,9 @@ def objections(diagnosis: Diagnosis, causes: Mapping[str, str]) -> list[str]:
     if diagnosis.cause is not None and diagnosis.cause not in causes:
         return [f"{diagnosis.cause!r} is no cause of the vocabulary"]
     ranked = diagnosis.hypotheses
-    if diagnosis.cause is None or not is_settled(ranked) or ranked[0].cause == diagnosis.cause:
+    if diagnosis.cause is None or not is_settled(ranked):
+        return []
+    if ranked[0].cause in (diagnosis.cause, *diagnosis.ruled_out):
         return []
     held = ", ".join(ranked[0].supported_by[:6])
     return [f"{ranked[0].cause} is confirmed by its predicates ({held}): say on which evidence it is wrong, or name it"]

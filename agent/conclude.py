@@ -32,10 +32,11 @@ DIFFERENTIAL = 6
 
 @dataclass(slots=True)
 class Concluded:
-    """The judged part of a report, and what the gate dropped."""
+    """The judged part of a report, what the gate dropped, and what speaks against a model's verdict as a whole."""
 
     report: Report
     dropped: list[str] = field(default_factory=list)
+    objections: list[str] = field(default_factory=list)  # to the verdict itself
 
 
 def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], causes: dict[str, str]) -> Concluded:
@@ -52,11 +53,11 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
     written = [] if diagnosis.by_model else diagnosis.sentences
     written = written or _sentences(cause, title, causes[cause], proof, facts, telling=not diagnosis.by_model)
     kept, dropped = _through_gate(written, evidence, vocabulary)
-    weighed = ranked
+    weighed, objections = ranked, []
     if diagnosis.by_model:
         apart = [e.id for found in facts.by_key.values() for e in found if e.kind == "document"]
         said, wrong = claims.through_gate(diagnosis.sentences, evidence, [*vocabulary, *all_tools()], apart)
-        dropped = [*claims.objections(diagnosis, causes), *wrong]
+        dropped, objections = wrong, claims.objections(diagnosis, causes)
         weighed = claims.voted(cause, ranked, said, evidence, playbook)
         cited = {i: None for s in said for i in s.cites if i in evidence}
         proof = proof or [evidence[i] for i in cited][:6]
@@ -82,7 +83,7 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
         report.meta.ranking = claims.ranking(ranked)
     report.restart = _restart(cause, proof, facts)
     report.evidence = _cited(report, evidence)
-    return Concluded(report, dropped)
+    return Concluded(report, dropped, objections)
 
 
 def _page(cause: str, playbooks: Sequence[Playbook]) -> Playbook | None:
@@ -140,7 +141,8 @@ def _also(
     return [
         AlsoFound(id=h.cause, confidence=round(min(0.99, h.probability + 0.5), 4), cites=h.supported_by[:6])
         for h in ranked
-        if h.cause not in (leader.cause, *ruled_out) and h.required and h.score >= ALSO_SCORE and h.cause.split(".")[0] not in (family, "none")
+        if h.cause not in (leader.cause, *ruled_out) and h.cause.split(".")[0] not in (family, "none")
+        and h.required and h.score >= ALSO_SCORE
         and h.cause not in explains and not h.explained_by and leader.cause not in by_slug[h.playbook].explains
     ][:3]  # fmt: skip
 
@@ -158,11 +160,18 @@ def _first_failure(proof: list[Evidence], facts: Facts) -> FirstFailure:
         placed = [e for e in [*proof, *fell_silent] if e.rank is not None or e.host] or seen
     if not placed:
         return FirstFailure()
-    e = placed[0]
+    e = _earliest(placed)
     rank = e.rank if e.rank is not None else next((x.rank for x in fell_silent if x.rank is not None), None)
     step = next((x.step for x in [e, *seen] if x.step is not None), None)
     time = e.time or next((x.time for x in proof if x.time), None)
     return FirstFailure(rank=rank, host=e.host, step=step, time=time, attempt=e.attempt)
+
+
+def _earliest(placed: list[Evidence]) -> Evidence:
+    """The first of them where that can be told: within one file by line, else as they are weighed."""
+    if all(e.file == placed[0].file and e.line for e in placed):
+        return min(placed, key=lambda e: e.line or 0)
+    return placed[0]
 
 
 def _chain(proof: list[Evidence], facts: Facts) -> list[ChainLink]:

@@ -57,6 +57,7 @@ def faults(
                 reasons.append(f"says {token}, which no cited evidence shows")
         elif _is_identifier(token) and _fold(token.strip(".:")) not in folded:
             reasons.append(f"names {token}, which no cited evidence shows")
+    reasons = list(dict.fromkeys(reasons))
     if not sentence.cites and (reasons or _QUOTED.search(text)):
         reasons = reasons or ["asserts something and cites nothing"]
     return reasons

@@ -177,9 +177,9 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
         raw.get("by_model", False),
         raw.get("ruled_out", []),
     )
-    report, dropped = _judged(state, diagnosis)
-    if dropped and not state["rejections"] and (diagnosis.sentences or diagnosis.by_model):
-        return {"rejections": dropped, "diagnosis": None, "calls": []}
+    report, dropped, objections = _judged(state, diagnosis)
+    if (dropped or objections) and not state["rejections"] and (diagnosis.sentences or diagnosis.by_model):
+        return {"rejections": [*objections, *dropped], "diagnosis": None, "calls": []}
     if diagnosis.cause is not None:
         settled = report.status in ("confirmed", "healthy")
         title, cause = report.root_cause.title, report.root_cause.id or ""
@@ -187,28 +187,33 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     report.checked = [
         Checked(tool=r["call"]["tool"], outcome=r["outcome"], why=r["summary"]) for r in state["results"]
     ] + [Checked(tool="workspace", outcome="failed", why=f"{n}: {why}") for n, why in context.workspace.skipped[:40]]
-    report.meta = _meta(state, report.meta, diagnosis, [*context.notes, *broken(), *_told(dropped, diagnosis)])
+    report.meta = _meta(
+        state, report.meta, diagnosis, [*context.notes, *broken(), *_told(dropped, objections, diagnosis)]
+    )
     return {"report": report.model_dump(by_alias=True, mode="json")}
 
 
-def _judged(state: State, diagnosis: Diagnosis) -> tuple[Report, list[str]]:
-    """The report on a diagnosis or an answer, and what of the planner's words could not stand."""
+def _judged(state: State, diagnosis: Diagnosis) -> tuple[Report, list[str], list[str]]:
+    """The report on a diagnosis or an answer, what of the planner's words could not stand, objections to the whole."""
     dropped: list[str] = []
     if diagnosis.cause is None and diagnosis.by_model:
         report, dropped = answered(diagnosis, facts_of(state), [*causes(), *all_tools()])
         if report is not None:
-            return report, dropped
+            return report, dropped, []
     if diagnosis.cause is None:
         made = [r for r in state["results"] if call_of(r).identity in state.get("answers", [])]
         asked = {"question": state["question"], "earlier": state.get("earlier"), "whole": facts_of(state)}
-        return answer(state.get("intent", ""), answering(state), made, playbooks(), **asked), dropped
+        return answer(state.get("intent", ""), answering(state), made, playbooks(), **asked), dropped, []
     judged = conclude(diagnosis, facts_of(state), playbooks(), causes())
-    return judged.report, judged.dropped
+    return judged.report, judged.dropped, judged.objections
 
 
-def _told(dropped: list[str], diagnosis: Diagnosis) -> list[str]:
-    """What could not stand in the end, as the report tells it."""
-    return [f"the model said what does not stand, left out: {d}" for d in dropped] if diagnosis.by_model else dropped
+def _told(dropped: list[str], objections: list[str], diagnosis: Diagnosis) -> list[str]:
+    """What could not stand in the end, as the report tells it. A verdict that predicates contradict is shown beside."""
+    if not diagnosis.by_model:
+        return dropped
+    told = [f"the model's verdict: {o}" for o in objections if diagnosis.cause not in causes()]
+    return [*told, *(f"the model said what does not stand, left out: {d}" for d in dropped)]
 
 
 def _meta(state: State, meta: Meta, diagnosis: Diagnosis, degraded: list[str]) -> Meta:

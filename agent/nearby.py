@@ -7,17 +7,30 @@ the lines around it knows better, so these are read first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from .errors import ParseError
 from .reading.files import open_regular
-from .types import Evidence
 from .workspace import Workspace
 
 BEFORE, AFTER = 6_000, 4_000  # bytes around a line; a key of 4,096 bits in armour is 3.3 kB
 MOST = 8 << 20  # bytes in all
 
 
-def nearby(ws: Workspace, evidence: Iterable[Evidence]) -> Iterator[str]:
+class Placed(Protocol):
+    """What stands on a line of a file: evidence, also as a report cites it."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def file(self) -> str | None: ...
+
+    @property
+    def offset(self) -> int | None: ...
+
+
+def nearby(ws: Workspace, evidence: Iterable[Placed]) -> Iterator[str]:
     """Texts around lines of evidence, overlapping ones joined.
 
     Packed files are passed: offsets count what they hold.

@@ -19,7 +19,10 @@ from typing import Any
 
 from ..agent.errors import UsageError
 
-_LINE = re.compile(r"^(E\d+) (\S+?)(?:=.*?)? ((?:\S+:\d+)|\S+)(?: [^|]*)?(?: \| |$)", re.MULTILINE)
+_WHO = r"(?: (?:rank|attempt|variant|step) [^ |]+)*"
+_LINE = re.compile(rf"^(E\d+ .*?) (\S+:\d+){_WHO}(?: \| |$)", re.MULTILINE)
+_OTHER = re.compile(r"^(E\d+) ([\w.]+)(?:=.*?)? (\S+)", re.MULTILINE)
+_NAMED = re.compile(r"(?:^|, )(E\d+) ([\w.]+)")
 _ABSENT = re.compile(r"^(E\d+) (\S+): looked for, not there", re.MULTILINE)
 _SETTING = re.compile(r"^((?:asked|used|other)\.[\w.-]+) = (.*)$", re.MULTILINE)
 _VALUE = re.compile(r"(?:^|, )([^\[\]]*?) \[(E\d+)(?: at [^\]]*)?\]")
@@ -60,7 +63,10 @@ def shown(request: Mapping[str, Any]) -> dict[str, str]:
         for m in _ABSENT.finditer(text):
             found.setdefault(m[1], f"{m[2]} absent")
         for m in _LINE.finditer(text):
-            found.setdefault(m[1], f"{m[2].split('=')[0]} {m[3]}")
+            for named in _NAMED.finditer(m[1]):
+                found.setdefault(named[1], f"{named[2]} {m[2]}")
+        for m in _OTHER.finditer(text):
+            found.setdefault(m[1], f"{m[2]} {m[3]}")
         for m in _SETTING.finditer(text):
             for v in _VALUE.finditer(m[2]):
                 found.setdefault(v[2], f"settings.{m[1]} = {v[1]}")

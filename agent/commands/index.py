@@ -153,9 +153,10 @@ def _build(quiet: bool) -> None:
         compile_patterns()
         tell("compiling patterns", 1, 1)
         built = build_index(progress=tell)
-    print_line(f"{built.documents} documents, {built.chunks} passages" + (
-        ", searched by words and by meaning" if built.vectors else f", searched by words alone: {built.why}"
-    ))
+    print_line(
+        f"{built.documents} documents, {built.chunks} passages"
+        + (", searched by words and by meaning" if built.vectors else f", searched by words alone: {built.why}")
+    )
 
 
 @contextmanager

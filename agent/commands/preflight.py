@@ -11,6 +11,7 @@ from . import options
 if TYPE_CHECKING:
     from ..report import Report
 
+
 def preflight(
     config: Annotated[list[str], typer.Argument(help="Config, launch script or folder of the job.", metavar="CONFIG")],
     gpu: Annotated[str, typer.Option(help="GiB of the devices it will run on, or their name such as H100.")] = "",

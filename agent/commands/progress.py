@@ -97,6 +97,10 @@ class _Display:
 
     def say(self, text: str) -> None:
         """A line that stays."""
+        self._end_thought()
+        self._print(text)
+
+    def _print(self, text: str) -> None:
         if self._quiet:
             return
         if self._console:
@@ -109,12 +113,12 @@ class _Display:
         self._thought += piece
         *lines, self._thought = self._thought[-THOUGHT:].split("\n")
         for line in filter(str.strip, lines):
-            self.say(f"  {line}")
+            self._print(f"  {line}")
 
     def _end_thought(self) -> None:
         if self._thought.strip():
             thought, self._thought = self._thought, ""
-            self.say(f"  {thought}")
+            self._print(f"  {thought}")
 
     def close(self) -> None:
         """Leave nothing moving on the screen."""

@@ -31,9 +31,7 @@ class _Tools(TyperGroup):
         return _command(found) if found else None
 
 
-app = typer.Typer(
-    cls=_Tools, help="Run one diagnostic alone; without a name, list them.", invoke_without_command=True
-)
+app = typer.Typer(cls=_Tools, help="Run one diagnostic alone; without a name, list them.", invoke_without_command=True)
 
 
 @app.callback()

@@ -41,14 +41,15 @@ def first_message(view: View, ranked: Sequence[Hypothesis], room: Room, most: in
         left -= encoded(text) + 4
 
     add("ranking", _ranking(view, ranked, leaders, near, int(left * 0.2)))
-    files, whole = _files(view, int(left * 0.42))
+    files, whole = _files(view, int(left * (0.5 if room.small else 0.42)))
     add("files", files)
     add("overview", _overview(view, int(left * 0.36), bool(whole)))
     text, shown = _evidence(telling, whole, int(left * 0.5))
     add("evidence", text)
     more = [e for e in telling if e not in shown and e.file not in whole]
     add("passages", _passages(view, leaders, found, room, int(left * 0.5)))
-    settings, more_settings = fitting(_settings(view), min(int(left * 0.6), SETTINGS))
+    listed = _settings(view, whole if room.small else set())
+    settings, more_settings = fitting(listed, min(int(left * 0.6), SETTINGS))
     if settings:
         settings += [f"({more_settings} more not shown)"] if more_settings else []
         add("settings", f"Settings:\n{fenced(chr(10).join(settings), 'settings')}")
@@ -109,19 +110,28 @@ def _telling(view: View, ranked: Sequence[Hypothesis]) -> list[Evidence]:
         wanted += salience.beside(h.cause, view.facts)
     wanted += salience.telling(view.facts)
     wanted += [found[0] for key, found in view.facts.by_key.items() if not key.startswith("settings.")]
-    places: dict[object, Evidence] = {}
-    for e in wanted:
-        places.setdefault((e.file, e.line) if e.line else e.id, e)
     alike: dict[object, Evidence] = {}
-    for e in {**{e.id: e for e in named[:40]}, **{e.id: e for e in places.values()}}.values():
+    for e in {**{e.id: e for e in named[:40]}, **{e.id: e for e in wanted}}.values():
         alike.setdefault((e.key, _DIGITS.sub("#", e.text)) if e.text and e.id not in alone else e.id, e)
     return [e for e in alike.values() if e.id]
 
 
-def _settings(view: View) -> Iterator[str]:
-    """The run's settings with the ids of what says so: asked for, used, and looked for in vain."""
+def _by_place(telling: Sequence[Evidence]) -> list[list[Evidence]]:
+    """Evidence of one line of a file together, in the order of the first of each."""
+    places: dict[object, list[Evidence]] = {}
+    for e in telling:
+        places.setdefault((e.file, e.line) if e.line else e.id, []).append(e)
+    return list(places.values())
+
+
+def _settings(view: View, whole: Collection[str]) -> Iterator[str]:
+    """The run's settings with the ids of what says so: asked for, used, and looked for in vain.
+
+    Args:
+        whole: files that show their settings themselves.
+    """
     for key, found in view.facts.by_key.items():
-        if key.startswith("settings."):
+        if key.startswith("settings.") and not all(e.file in whole for e in found):
             values: dict[str, str] = {}
             for e in found:
                 said = "not set" if e.kind == "absent" else str(e.value)[:40]
@@ -148,9 +158,10 @@ def _files(view: View, most: int, skip: Collection[str] = ()) -> tuple[str, set[
 
 def _evidence(telling: list[Evidence], whole: set[str], most: int) -> tuple[str, list[Evidence]]:
     """Lines of evidence, and which; what stands in a file that is shown whole is not quoted again."""
-    told = [e for e in telling if not (e.key == "log.telling" and e.file in whole)]
-    kept, _ = fitting((evidence_line(e, quoted=e.file not in whole) for e in told), most - 80)
-    return (f"Evidence:\n{fenced(chr(10).join(kept), 'evidence')}" if kept else "", told[: len(kept)])
+    told = _by_place([e for e in telling if not (e.key == "log.telling" and e.file in whole)])
+    kept, _ = fitting((evidence_line(*group, quoted=group[0].file not in whole) for group in told), most - 80)
+    shown = [e for group in told[: len(kept)] for e in group]
+    return (f"Evidence:\n{fenced(chr(10).join(kept), 'evidence')}" if kept else "", shown)
 
 
 def _overview(view: View, most: int, brief: bool) -> str:

@@ -96,9 +96,9 @@ class _Calls:
         arguments = _object(call.arguments)
         if arguments is None:
             return self._refuse(entry, "arguments", why="not a JSON object")
+        entry["arguments"] = json.dumps(_inert(arguments), ensure_ascii=False)
         if call.name == offers.DIAGNOSIS:
             return self._diagnosis(call, entry, alone)
-        entry["arguments"] = json.dumps(_inert(arguments), ensure_ascii=False)
         name, inner = call.name, arguments.get("arguments")
         if name == offers.MORE and isinstance(arguments.get("name"), str) and isinstance(inner, dict):
             name, arguments = arguments["name"], inner
@@ -112,7 +112,6 @@ class _Calls:
         read = conclusion.parsed(call.arguments)
         if read.conclusion is None:
             return self._refuse(entry, "arguments", why=read.why)
-        entry["arguments"] = json.dumps(_inert(read.conclusion.model_dump()), ensure_ascii=False)
         if self._found.conclusion is None:
             self._found.conclusion = read.conclusion
         return self._answer(entry, "received")

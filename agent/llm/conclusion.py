@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from ..planner import Diagnosis
 from ..report import Sentence
@@ -21,15 +21,23 @@ _PLACE = re.compile(r"^\s*[\[(`]?(?P<file>[^\s:][^:\n]{0,400}):(?P<line>\d{1,9})
 _FENCED = re.compile(r"^```(?:json)?\s*\n(.*)\n```$", re.DOTALL)
 
 
+def _listed(value: Any) -> Any:
+    """One citation stands for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+_Cites = Annotated[list[str], BeforeValidator(_listed), Field(max_length=60)]
+
+
 class _Said(BaseModel):
     text: str = Field(max_length=1200)
-    cites: list[str] = Field(default=[], max_length=60)
+    cites: _Cites = []
 
 
 class _RuledOut(BaseModel):
     cause: str = Field(max_length=200)
     why: str = Field(default="", max_length=1200)
-    cites: list[str] = Field(default=[], max_length=60)
+    cites: _Cites = []
 
 
 class Conclusion(BaseModel):
@@ -59,8 +67,18 @@ def parsed(arguments: str) -> Read:
     try:
         return Read(Conclusion.model_validate(data))
     except ValidationError as e:
-        first = e.errors()[0]
-        return Read(None, f"{'.'.join(str(p) for p in first['loc'])}: {first['msg']}")
+        return Read(None, "; ".join(_wrong(error) for error in e.errors()[:6]))
+
+
+def _wrong(error: Mapping[str, Any]) -> str:
+    """What is wrong with one part of the arguments, and how it should be."""
+    at = ""
+    for part in error["loc"]:
+        at += f"[{part}]" if isinstance(part, int) else f".{part}" if at else str(part)
+    if error["type"] == "model_type":
+        shape = '{"text": "...", "cites": ["E1"]}' if at.startswith("sentences") else '{"cause": "...", "why": "..."}'
+        return f"{at} must be an object like {shape}"
+    return f"{at}: {error['msg'][:1].lower()}{error['msg'][1:]}"
 
 
 def in_prose(content: str) -> Conclusion | None:

@@ -31,6 +31,11 @@ class Room:
     dialogue: int
     shortened: int
 
+    @property
+    def small(self) -> bool:
+        """Whether the model reads so little that nothing may be shown twice."""
+        return self.window < SMALL
+
 
 def room(window: int) -> Room:
     """The layout for a context window in tokens; 0 where it is unknown."""

@@ -15,19 +15,29 @@ TEXT, VALUE = 240, 160  # characters of a line, and of a value, that a piece of 
 _PER_RESULT = 24  # pieces of evidence listed with a result
 
 
-def evidence_line(e: Evidence, quoted: bool = True) -> str:
-    """`E12 key=value file:line rank 3 | the line`, on one line; without the line where it stands elsewhere."""
-    value = e.value if isinstance(e.value, str) else json.dumps(e.value, default=str)
+def evidence_line(e: Evidence, *more: Evidence, quoted: bool = True) -> str:
+    """`E12 key=value, E13 key file:line rank 3 | the line`, without the line where it stands elsewhere.
+
+    Args:
+        more: further evidence of the same line of the same file.
+    """
     text = " ".join(e.text.split())
     if e.kind == "absent":
-        looked = ", ".join((e.searched or [])[:3])
-        return harmless(f"{e.id} {e.key}: looked for, not there{f' (in {looked})' if looked else ''}; default {value}")
-    said = "" if e.value is True or value in text else f"={' '.join(value.split())[:VALUE]}"
+        looked = f" (in {', '.join(e.searched[:3])})" if e.searched else ""
+        return harmless(f"{e.id} {e.key}: looked for, not there{looked}; default {e.value}")
+    names = ", ".join(_named(one, text) for one in (e, *more))
     where = [f"{e.file}:{e.line}" if e.line else e.file or " ".join(e.argv or ()) or e.tool, e.member or ""]
-    names = (("rank", e.rank), ("attempt", e.attempt), ("variant", e.variant), ("step", e.step))
-    who = [f"{name} {v}" for name, v in names if v is not None and not (name == "attempt" and v == 1)]
+    told = (("rank", e.rank), ("attempt", e.attempt), ("variant", e.variant), ("step", e.step))
+    who = [f"{name} {v}" for name, v in told if v is not None and not (name == "attempt" and v == 1)]
     line = f" | {text[:TEXT]}{'...' if len(text) > TEXT else ''}" if text and (quoted or not e.line) else ""
-    return harmless(f"{e.id} {e.key}{said} {' '.join(filter(None, [*where, *who]))}{line}")
+    return harmless(f"{names} {' '.join(filter(None, [*where, *who]))}{line}")
+
+
+def _named(e: Evidence, text: str) -> str:
+    """Id, key and, where the line does not hold it, the value."""
+    value = e.value if isinstance(e.value, str) else json.dumps(e.value, default=str)
+    said = "" if e.value is True or value in text else f"={' '.join(value.split())[:VALUE]}"
+    return f"{e.id} {e.key}{said}"
 
 
 def result_text(view: View, number: int, room: Room, start: int = 1) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import UsageError
+from ..nearby import nearby
 from ..report import Report
 from ..types import Risk
 from ..workspace import Workspace
@@ -59,6 +60,8 @@ def diagnose(runs: Runs, out: Outgoing, given: dict[str, Any], tell: Tell) -> An
                 running.remove(call.tool)
                 tell(done, f"{call.tool} done" + (f", {', '.join(running[:3])} at work" if running else ""))
             case ReportReady(report):
+                for around in nearby(ws, report.evidence):
+                    out.learn(around)
                 return _shown(report, out, before)
             case _:
                 pass

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..calls import guarded
 from ..errors import ToolError, UsageError
+from ..nearby import nearby
 from ..report import Report
 from ..tool import Tool, all_tools
 from ..types import Risk, ToolResult
@@ -80,6 +81,8 @@ def _run_tool(tool: Tool, runs: Runs, out: Outgoing, given: dict[str, Any], tell
     result, _ = guarded(tool, ws, _relative(args, ws), SECONDS)
     if result.outcome == "failed":
         return Answer(out.line(result.summary), failed=True)
+    for around in nearby(ws, result.evidence):
+        out.learn(around)
     outcome = result.outcome.replace("_", " ")
     return Answer(f"{tool.name}: {outcome}\n" + out.text(_body(result), tool.name, _how_on(result)))
 

@@ -16,6 +16,7 @@ from ..reading.anomalies.phases import phase_findings
 from ..reading.anomalies.progress import progress_findings
 from ..reading.anomalies.reinforcement import reinforcement_findings
 from ..reading.anomalies.resume import Restart, restart_findings, restarts, resume_findings, resumed_elsewhere
+from ..reading.anomalies.same_steps import same_step_findings
 from ..reading.anomalies.speed import speed_findings
 from ..reading.anomalies.variants import sweep_findings, variant_findings
 from ..reading.curves import Curves, curves
@@ -91,6 +92,7 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
         yield from sweep_findings(file, rows)
     yield from restart_findings(_restarts(ws))
     yield from resumed_elsewhere(found.series, _restarts(ws))
+    yield from same_step_findings(found.series, _restarts(ws))
 
 
 def _chosen(found: list[Group]) -> list[Group]:

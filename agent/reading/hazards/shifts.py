@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..syntax import constant, keyword, last, walk
+from ..syntax import Syntax, constant, keyword, last, walk
 from .losses import shift_of
 from .project import Code, Hazard, Project, detects
 
@@ -66,6 +66,39 @@ def decoder_shift(code: Code, project: Project) -> Iterator[Hazard]:
         if after and call.args and last(call.args[0]) == last(keyword(after[0], "labels")):
             yield Hazard("label_shift_twice", call.lineno, last(call.func))
             yield Hazard("label_shift_twice", after[0].lineno, last(after[0].func))
+
+
+@detects("label_shift_twice")
+def collated_shift(code: Code, project: Project) -> Iterator[Hazard]:
+    """A collator cuts the first label and the last input of each sample, and hands them to a model that shifts itself."""
+    own_loss = project.mentions("cross_entropy(", "CrossEntropyLoss(", "nll_loss(")
+    if own_loss or not project.mentions("data_collator", "Trainer(", "AutoModelForCausalLM", "transformers"):
+        return
+    s = code.syntax
+    for function in s.functions:
+        cut = {"label": [], "input": []}
+        for n in walk(function):
+            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript) and s.function_of(n) is function:
+                for what, bounds in (("label", "1:"), ("input", ":-1")):
+                    if _cut(n.value) == bounds and what in _key(s, n.targets[0]):
+                        cut[what].append(n)
+        if cut["label"] and cut["input"]:
+            for n in (cut["label"][-1], cut["input"][-1]):
+                yield Hazard("label_shift_twice", n.lineno, function.name)
+
+
+def _cut(value: ast.expr) -> str:
+    """`1:` of `x[k][1:]`; empty for anything that is no slice."""
+    return ast.unparse(value.slice) if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) else ""
+
+
+def _key(s: Syntax, target: ast.Subscript) -> str:
+    """The key that is assigned, or what the loop takes it from."""
+    key = target.slice
+    if isinstance(key, ast.Constant):
+        return str(key.value)
+    loops = (n for n in s.above(target) if isinstance(n, ast.For) and last(n.target) == last(key))
+    return " ".join([last(key), *(last(loop.iter) for loop in loops)])
 
 
 @detects("special_tokens_twice")

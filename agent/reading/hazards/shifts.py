@@ -70,13 +70,13 @@ def decoder_shift(code: Code, project: Project) -> Iterator[Hazard]:
 
 @detects("label_shift_twice")
 def collated_shift(code: Code, project: Project) -> Iterator[Hazard]:
-    """A collator cuts the first label and the last input of each sample, and hands them to a model that shifts itself."""
+    """A collator cuts the first label and the last input of each sample, for a model that shifts by itself."""
     own_loss = project.mentions("cross_entropy(", "CrossEntropyLoss(", "nll_loss(")
     if own_loss or not project.mentions("data_collator", "Trainer(", "AutoModelForCausalLM", "transformers"):
         return
     s = code.syntax
     for function in s.functions:
-        cut = {"label": [], "input": []}
+        cut: dict[str, list[ast.Assign]] = {"label": [], "input": []}
         for n in walk(function):
             if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript) and s.function_of(n) is function:
                 for what, bounds in (("label", "1:"), ("input", ":-1")):

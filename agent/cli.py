@@ -1,7 +1,7 @@
 """The command line: `doctor`. Commands live in `commands/`, one file a group; heavy imports wait inside them.
 
 Exit codes: 0 a report was made (or the command did its work); 1 `--fail-on` was met; 2 usage, no such path;
-3 nothing readable; 130 interrupted.
+3 nothing readable; 4 a required model failed; 130 interrupted.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _EVENTS = (
     r"[Uu]ncaught |panicked at |Aborted\b",
 )
 _FRAMES = (r'File "[^"]{1,400}", line \d+', r"--> ?\d+ ")
-_RANKS = r"\[(?:rank|Rank |RANK |rank: |default)\d|\brank=\d"
+_RANKS = r"\[(?:rank|Rank |RANK |rank: |default)\d|\brank=\d|\.py:\d{1,6}\] \(\d{1,4}/\d{1,4}\) "
 _WARNINGS = (r"\b(?:WARNING|Warning|WARN)\b", r"[A-Za-z]Warning: ", r"[\[: ]W\d{3,4} \d\d:\d\d:\d\d")
 
 

@@ -40,6 +40,7 @@ _PREFIXES: tuple[re.Pattern[str], ...] = tuple(
         r"\[NeMo [IWED] " + _DATE + r" [^\]]+\] ?",
         r"\[" + _LEVEL + r"\] ?",
         r"\[" + _LEVEL + r"[|:][\w./\-]+(?::\d+)?\] ?(?:" + _DATE + r" )?(?:>> ?)?",
+        r"\[[\w./\-]+\.py:\d+\] \((?P<rank>\d{1,4})/(?P<of>\d{1,4})\) ",
         r"\[[\w./\-]+\.(?:py|cpp|cc|cu|h):\d+(?::\w+)?\] ?",
         r"\[[\w./\-]+:\d+, rank=(?P<rank>\d+)\] ?",
         r"\[titan\] ?",
@@ -118,6 +119,8 @@ def _told(text: str, at: int, told: dict[str, str], header: bool, labelled: bool
     if (at := body.rfind("[repeated ")) >= 0 and (m := _REPEATED.match(body.rstrip(), at)):
         body, repeated = body[:at].rstrip(), int(m[1])
     rank = told.get("rank") or told.get("rank2")
+    if rank is not None and told.get("of") and int(rank) >= int(told["of"]):
+        rank = None  # `(8/8)` counts something else
     host = told.get("host")
     if rank is None and ("ank" in text[:200] or "task " in text[:200]):
         if m := _TASK_HOST.search(text):

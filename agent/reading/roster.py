@@ -25,6 +25,7 @@ _WORLD = (
     re.compile(r"Starting with (\d{1,6}) processes"),
     re.compile(r"(?i)GLOBAL_RANK: \d+, MEMBER: \d+/(\d{1,6})"),
     re.compile(r"\bnum_processes[ =:]+(\d{1,6})\b"),
+    re.compile(r"\.py:\d+\] \(\d{1,4}/(\d{1,4})\) "),
     re.compile(r"(?i)\((\d{1,6}) processes\)|\b(\d{1,6}) GPUs?\b(?= )"),
 )
 _STEP = re.compile(
@@ -67,6 +68,15 @@ class Roster:
     def missing(self) -> list[int]:
         """Ranks of the stated world that no line names."""
         return [r for r in range(self.world or 0) if r not in self.members]
+
+    @property
+    def uncollected(self) -> bool:
+        """Whether several ranks are missing because each rank writes a log of its own and theirs are not here.
+
+        One missing log among many is told as a silent rank: it may be the one that never came to write.
+        """
+        files = [m.file.name for m in self.members.values()]
+        return len(files) >= 2 and len(set(files)) == len(files) and len(self.missing) >= 2
 
 
 def roster(ws: Workspace) -> Roster:

@@ -19,7 +19,10 @@ CHECKED = 5000  # hits of one pattern in a stretch that get the second look; bey
 DENSE = 1500  # rank labels in a block beyond which only its ends are looked at
 WARNINGS_READ = 20_000
 
-_RANK = re.compile(rb"\[(?:rank|Rank |RANK |rank: |default)(\d{1,6})\]|\brank=(\d{1,6})[\])]")
+_RANK = re.compile(
+    rb"\[(?:rank|Rank |RANK |rank: |default)(\d{1,6})\]|\brank=(\d{1,6})[\])]"
+    rb"|\.py:\d{1,6}\] \((\d{1,4})/(?P<of>\d{1,4})\) "
+)
 _LABEL = re.compile(rb"(?m)^(\d{1,5}): ")
 
 
@@ -134,13 +137,15 @@ class Stretch:
         shape, spans = _LABEL, ends
         if labelled:
             shape = _RANK
-            dense = plain.count(b"rank") + plain.count(b"[default") > DENSE
+            dense = plain.count(b"rank") + plain.count(b"[default") + plain.count(b"] (") > DENSE
             spans = ends if dense else [(0, len(plain))]
         counted, lines = 0, piece.lines
         for begin, end in spans:
             for m in shape.finditer(plain, begin, min(end, len(plain))):
                 lines += plain.count(b"\n", counted, m.start())
                 counted = m.start()
+                if shape is _RANK and m["of"] and int(m[3]) >= int(m["of"]):
+                    continue  # `(8/8)` counts something else
                 start = plain.rfind(b"\n", 0, m.start()) + 1
                 if self._starts is not None:  # escapes were taken off: the line begins elsewhere in the file
                     start = int(self._starts[lines - piece.lines])

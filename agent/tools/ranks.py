@@ -19,6 +19,7 @@ EMITS = (
     "rank.seen",
     "rank.world_size",
     "rank.missing",
+    "rank.no_file",
     "rank.first_failed",
     "rank.silent_while_others_fail",
     "rank.last_seen_step",
@@ -72,7 +73,7 @@ def _who(ws: Workspace, seen: Roster) -> Iterator[Evidence]:
     yield ws.cite(file, line, "rank.world_size", seen.world)
     if seen.missing and 2 * len(seen.ranks) >= (seen.world or 0):  # often only rank 0 logs at all
         missing: list = list(seen.missing[:SHOWN])
-        yield ws.cite(file, line, "rank.missing", missing)
+        yield ws.cite(file, line, "rank.no_file" if seen.uncollected else "rank.missing", missing)
 
 
 def _failed(ws: Workspace, seen: Roster, wrong: Failures) -> Iterator[Evidence]:
@@ -115,7 +116,7 @@ def _silent(ws: Workspace, seen: Roster) -> Iterator[Evidence]:
     for member in quiet[:SHOWN]:
         done = member.last is not None and DONE.search(member.last.text)
         yield from _cite(ws, member, "rank.silent_done" if done else "rank.silent_while_others_fail", member.name)
-    if seen.world_line is not None and not quiet and len(loud) >= 2:
+    if seen.world_line is not None and not quiet and len(loud) >= 2 and not seen.uncollected:
         file, line = seen.world_line
         for rank in seen.missing[:8] if len(seen.missing) * 2 < (seen.world or 0) else []:
             yield ws.cite(file, line, "rank.silent_while_others_fail", rank, rank=rank)
@@ -156,6 +157,7 @@ def _headline(seen: Roster, evidence: list[Evidence]) -> str:
         ("rank.first_failed", "first to fail"),
         ("rank.silent_while_others_fail", "silent"),
         ("rank.missing", "missing"),
+        ("rank.no_file", "no log collected of"),
     ):
         values = [str(e.value) for e in evidence if e.key == key]
         if values:

@@ -39,6 +39,23 @@ def test_a_gap_among_those_that_complain_without_a_world_size(tmp_path: Path) ->
     assert values(r, "rank.silent_while_others_fail") == [2]
 
 
+HEADED = "2023-06-02 21:47:33,012 INFO [trainer.py:706] ({r}/8) Epoch 1, batch 13300, loss=3.402\n"
+
+
+def test_a_rank_and_the_world_in_brackets_behind_the_place_in_the_code(tmp_path: Path) -> None:
+    r = roster(tmp_path, train="".join(HEADED.format(r=r) for r in range(8)))
+    assert values(r, "rank.world_size") == [8] and values(r, "rank.seen") == [8]
+    r = roster(tmp_path, train="".join(HEADED.format(r=8) for r in range(8)))
+    assert values(r, "rank.seen") == [], "8/8 is a count"
+
+
+def test_ranks_whose_logs_were_not_collected_are_not_silent(tmp_path: Path) -> None:
+    logs = {f"log__train__{r}": HEADED.format(r=r) + TIMEOUT.format(r=r, s=r) + "\n" for r in (0, 3, 5, 6)}
+    r = roster(tmp_path, **logs)
+    assert values(r, "rank.no_file") == [[1, 2, 4, 7]]
+    assert not values(r, "rank.missing") and not values(r, "rank.silent_while_others_fail")
+
+
 def test_a_host_whose_log_just_stops(tmp_path: Path) -> None:
     r = roster(
         tmp_path,

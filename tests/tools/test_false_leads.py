@@ -108,3 +108,13 @@ def test_only_the_trainer_takes_longer(tmp_path: Path, longer: bool, answers: in
     assert bool(seen.values("step_time.trainer_phase_growing")) is told
     assert bool(seen.values("expert.trainer_phase_growing")) is told
     assert bool(seen.values("step_time.growing")) is longer
+
+
+def test_where_weights_are_read_is_not_where_they_are_written(tmp_path: Path) -> None:
+    text = (
+        "checkpointer:\n  _component_: torchtune.utils.FullModelHFCheckpointer\n"
+        "  checkpoint_dir: /models/base\n  output_dir: /data/out\n"
+    )
+    seen = look(read_settings, tmp_path, resume_yaml=text)
+    assert seen.values("settings.asked.output_dir") == ["/data/out"]
+    assert seen.values("settings.asked.checkpoint_source") == ["/models/base"]

@@ -75,6 +75,15 @@ def settled_cause(diagnosis: Diagnosis, causes: Mapping[str, str]) -> str:
     return verdict(diagnosis.hypotheses) if diagnosis.by_model else INSUFFICIENT
 
 
+def stands(
+    cause: str, ranked: list[Hypothesis], kept: Sequence[Sentence], evidence: Mapping[str, Evidence]
+) -> bool:  # fmt: skip
+    """Whether anything bears a model's verdict: a sentence of its own on evidence, or something positive we found."""
+    if cause == INSUFFICIENT or any(i in evidence for s in kept for i in s.cites):
+        return True
+    return any(h.cause == cause and h.positive for h in ranked)
+
+
 def voted(
     cause: str, ranked: list[Hypothesis], kept: Sequence[Sentence], evidence: Mapping[str, Evidence],
     page: Playbook | None,
@@ -112,7 +121,7 @@ def answered(diagnosis: Diagnosis, facts: Facts, known: Sequence[str]) -> tuple[
     evidence = {e.id: e for found in facts.by_key.values() for e in found}
     kept, dropped = through_gate(diagnosis.sentences, evidence, known)
     if not any(s.cites for s in kept):
-        return None, dropped
+        return None, dropped or ["no sentence of the answer cites evidence"]
     report = Report(status="answer", root_cause=RootCause(id=None, confidence=0.0), summary=kept)
     ids = dict.fromkeys(i for s in kept for i in s.cites)
     report.evidence = [CitedEvidence(**asdict(evidence[i])) for i in ids if i in evidence]

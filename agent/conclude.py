@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 import yaml
 
 from . import claims, gate, salience, wording
-from .planner import HEALTHY, INSUFFICIENT, Diagnosis
+from .planner import HEALTHY, INSUFFICIENT, Diagnosis, verdict
 from .playbook import KNOWLEDGE, Fix, Playbook, SettingChange
 from .predicates import Facts
 from .report import (
@@ -45,6 +45,15 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
     evidence = {e.id: e for found in facts.by_key.values() for e in found if e.kind != "document"}
     by_slug = {p.slug: p for p in playbooks}
     cause, ranked = claims.settled_cause(diagnosis, causes), diagnosis.hypotheses
+    said, wrong = [], []
+    if diagnosis.by_model:
+        apart = [e.id for found in facts.by_key.values() for e in found if e.kind == "document"]
+        titles = [p.title for p in playbooks if p.cause == cause]
+        known = sorted([*titles, causes[cause], *causes, *all_tools()], key=len, reverse=True)
+        said, wrong = claims.through_gate(diagnosis.sentences, evidence, known, apart)
+        if not claims.stands(cause, ranked, said, evidence):
+            wrong.append(f"{cause}, as no sentence about it stands on evidence")
+            cause, said = verdict(ranked), []
     leader = next((h for h in ranked if h.cause == cause), None)
     playbook = by_slug.get(leader.playbook) if leader else _page(cause, playbooks)
     title = (playbook.title if playbook else "") or causes[cause]
@@ -55,10 +64,8 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
     kept, dropped = _through_gate(written, evidence, vocabulary)
     weighed, objections = ranked, []
     if diagnosis.by_model:
-        apart = [e.id for found in facts.by_key.values() for e in found if e.kind == "document"]
-        said, wrong = claims.through_gate(diagnosis.sentences, evidence, [*vocabulary, *all_tools()], apart)
         dropped, objections = wrong, claims.objections(diagnosis, causes)
-        weighed = claims.voted(cause, ranked, said, evidence, playbook)
+        weighed = claims.voted(cause, ranked, said, evidence, playbook) if said else ranked
         cited = {i: None for s in said for i in s.cites if i in evidence}
         proof = proof or [evidence[i] for i in cited][:6]
         ours = [s for s in kept[bool(said) :] if not set(s.cites) <= set(cited)]

@@ -125,7 +125,10 @@ def plan(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     """Ask the planner what next."""
     context = runtime.context
     view = view_of(state, context.workspace, context.allowed)
-    step = (context.planner if state["rounds"] < ROUNDS else Offline()).next(view)
+    over = state["rounds"] >= ROUNDS
+    step = (Offline() if over else context.planner).next(view)
+    if over and not isinstance(context.planner, Offline):
+        step.degraded.append(f"stopped after {ROUNDS} rounds of checks; concluded from the evidence")
     spent = {name: state["spent"].get(name, 0) + n for name, n in step.spent.items()}
     told = {
         "dialogue": step.dialogue,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -42,6 +42,7 @@ class View:
     spent: Mapping[str, float] = field(default_factory=dict)  # of this question: `calls`, `in`, `out`, `seconds`
     rejections: Sequence[str] = ()  # what of its last diagnosis could not stand
     overview: Sequence[str] = ()  # the runs in lines: roots, files by role
+    names: Collection[str] = ()  # of all files of the run
     texts: Callable[[], Iterable[tuple[str, str]]] = tuple  # name and text of each small file, configs first
     nearby: Callable[[Iterable[Evidence]], Iterable[str]] = lambda evidence: ()  # texts around lines of evidence
     earlier: Mapping[str, Any] | None = None  # the report on the question before

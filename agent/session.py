@@ -17,9 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .errors import UsageError
 from .events import Event, ReportReady, SessionStarted
 from .report import Report, RunSummary
-from .store import new_session, save_report, usable_state
+from .store import is_kept, new_session, save_report, session_roots, usable_state
 from .types import Call, Risk
 from .workspace import Workspace
 
@@ -63,6 +64,8 @@ def diagnose(
     yield SessionStarted(name)
     values: dict[str, Any] = {}
     told = [*notes, degraded] if degraded else list(notes)
+    if session is not None:
+        _same_run(folder, session, workspace)
     order = _Order(workspace, question, name, allow, approve, folder, told, intent, model)
     yield from _events(order, values)
     report = _complete(Report.model_validate(values["report"]), order)
@@ -71,8 +74,32 @@ def diagnose(
     yield ReportReady(report)
 
 
+def _same_run(folder: Path, session: str, workspace: Workspace) -> None:
+    """A session goes on with its run alone: what was read of one proves nothing about another.
+
+    Raises:
+        UsageError: the session is about another run.
+    """
+    if not is_kept(folder, session):
+        return
+    try:
+        before, _ = session_roots(folder, session)
+    except UsageError:
+        return  # it is gone, so this may be where it is now
+    now = {r.resolve() for r in workspace.roots}
+    if before and now and {r.resolve() for r in before} != now:
+        named = ", ".join(map(str, before))
+        raise UsageError(f"session {session} is about {named}", "leave --run out, or ask without --session")
+
+
 def first_request(
-    workspace: Workspace, question: str, model: ModelSettings, *, session: str | None = None, state: Path | None = None
+    workspace: Workspace,
+    question: str,
+    model: ModelSettings,
+    *,
+    session: str | None = None,
+    allow: Risk = Risk.READ,
+    state: Path | None = None,
 ) -> str:
     """The first request as a model would be sent it, as JSON. Checks run as for a diagnosis; nothing is sent or kept.
 
@@ -90,7 +117,7 @@ def first_request(
             shutil.copy(database, scratch)
         notes: list[str] = []
         showing = Showing(model)
-        order = _Order(workspace, question, session or new_session(), Risk.READ, None, Path(scratch), notes, "", model)
+        order = _Order(workspace, question, session or new_session(), allow, None, Path(scratch), notes, "", model)
         _run(order, lambda event: None, showing)
     return json.dumps(showing.request, ensure_ascii=False, indent=1)
 

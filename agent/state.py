@@ -86,7 +86,8 @@ def view_of(state: State, workspace: Workspace, allowed: Risk) -> View:
         question, facts, known, fitting, done, allowed, intent, known_answer, diagnosable, attached,
         turn=state.get("turn", 1), results=state.get("results", []), evidence_of=_ids(state),
         dialogue=state.get("dialogue", []), spent=state.get("spent", {}), rejections=state.get("rejections", []),
-        overview=_overview(workspace), texts=lambda: _texts(workspace), earlier=state.get("earlier"),
+        overview=_overview(workspace), names=frozenset(f.name for f in workspace.files),
+        texts=lambda: _texts(workspace), earlier=state.get("earlier"),
         nearby=lambda evidence: nearby(workspace, evidence),
     )  # fmt: skip
 

@@ -146,12 +146,15 @@ def _workspace(order: _Order) -> Workspace:
 
 def _show_prompt(order: _Order) -> int:
     """Print the first request. Where no model is named it shows what one would be sent."""
+    from ..config import settle
     from ..llm.settings import ModelSettings
     from ..session import first_request
+    from ..types import Risk
     from .streams import print_line
 
     model = order.model or ModelSettings("(no model is named)")
-    print_line(first_request(_workspace(order), order.question, model, session=order.session))
+    allow = Risk(order.allow or settle().allow)
+    print_line(first_request(_workspace(order), order.question, model, session=order.session, allow=allow))
     return 0
 
 

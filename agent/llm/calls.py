@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..planner import View
-from ..tool import all_tools
+from ..tool import Tool, all_tools
 from ..types import Call, Risk
 from ..weighing import weigh
 from . import conclusion, dialogue, offers, words
@@ -21,8 +21,9 @@ from .shown import asked_evidence, result_text
 from .turn import ToolCall, Turn
 
 MOST = 12  # calls of one answer that are run
+LONGEST, DEEPEST = 64_000, 24  # characters and nesting of a call's arguments
 _NO_NAME = re.compile(r"[^\w-]")
-_RESULT = re.compile(r"^result/(\d{1,6})")
+_RESULT = re.compile(r"^result/(\d{1,6})$")
 _TEXTUAL = re.compile(
     r"<\|?(?:tool_call|function_call|tool_calls|python_tag)|\[TOOL_CALLS\]|<function[=\s]|<invoke\b|"
     r'"(?:name|tool|function|action)"\s*:\s*"[\w.-]+"\s*,\s*"(?:arguments|parameters|input|args|action_input)"'
@@ -45,8 +46,14 @@ class Heard:
     values: dict[str, Any] = field(default_factory=dict)
 
 
-def heard(turn: Turn, view: View, entries: Sequence[Mapping[str, Any]], room: Room) -> Heard:
-    """Read one answer. Call ids are given anew, so that none appears twice in a dialogue."""
+def heard(
+    turn: Turn, view: View, entries: Sequence[Mapping[str, Any]], room: Room, *, last: bool = False
+) -> Heard:  # fmt: skip
+    """Read one answer. Call ids are given anew, so that none appears twice in a dialogue.
+
+    Args:
+        last: it is the last that may be given, so that a conclusion counts also where calls stand beside it.
+    """
     text = harmless(turn.content.strip()[:20_000])
     said: dict[str, Any] = {"is": "model", "text": text, "calls": [], "turn": view.turn}
     found = Heard([said])
@@ -54,7 +61,10 @@ def heard(turn: Turn, view: View, entries: Sequence[Mapping[str, Any]], room: Ro
         found.unusable = "length"
         said["text"] = text[:2_000]
     elif turn.calls:
-        _Calls(view, entries, room, found, said).take(turn.calls)
+        calls = turn.calls
+        if last and any(c.name == offers.DIAGNOSIS for c in calls):
+            calls = [c for c in calls if c.name == offers.DIAGNOSIS]
+        _Calls(view, entries, room, found, said).take(calls)
     elif (whole := conclusion.in_prose(turn.content)) is not None:
         found.conclusion = whole
     else:
@@ -102,7 +112,8 @@ class _Calls:
         name, inner = call.name, arguments.get("arguments")
         if name == offers.MORE and isinstance(arguments.get("name"), str) and isinstance(inner, dict):
             name, arguments = arguments["name"], inner
-        if name in offers.OWN or (name == "read_lines" and _RESULT.match(str(arguments.get("file", "")))):
+        read = name == "read_lines" and _RESULT.match(str(arguments.get("file", "")))
+        if name in offers.OWN or (read and arguments["file"] not in self._view.names):
             return self._own(name, arguments, entry)
         return self._tool(name, arguments, entry)
 
@@ -119,7 +130,8 @@ class _Calls:
     def _own(self, name: str, arguments: dict[str, Any], entry: dict[str, Any]) -> None:
         view, room = self._view, self._room
         if name == offers.SHOW:
-            ids = [str(i) for i in arguments.get("ids") or [] if isinstance(arguments.get("ids"), list)]
+            given = arguments.get("ids")
+            ids = [str(i) for i in given] if isinstance(given, list) else [str(given)] if given else []
             return self._answer(entry, asked_evidence(view, ids, str(arguments.get("key") or ""), room))
         if name == offers.WEIGH:
             told = weigh(str(arguments.get("cause", ""))[:300], view.facts, view.playbooks, view.prior)
@@ -130,8 +142,10 @@ class _Calls:
         if name == "read_lines":
             m = _RESULT.match(str(arguments["file"]))
             number, start = int(m[1]) if m else 0, arguments.get("start", 1)
-            if not 0 < number <= len(view.results) or not isinstance(start, int) or start < 1:
+            if not 0 < number <= len(view.results):
                 return self._refuse(entry, "arguments", why=f"there are results 1 to {len(view.results)}")
+            if not isinstance(start, int) or start < 1:
+                return self._refuse(entry, "arguments", why="start is the number of a line, from 1")
             return self._answer(entry, result_text(view, number, room, start))
         return self._refuse(entry, "unknown", name=name[:80])
 
@@ -154,13 +168,17 @@ class _Calls:
             where = ".".join(str(p) for p in first["loc"])
             return self._refuse(entry, "arguments", why=f"{where}: {first['msg']}"[:300])
         call = Call(name, valid.model_dump(mode="json", exclude_defaults=True), why="")
-        if call.identity in self._shown:
-            number = dialogue.number_of(self._view, call.identity)
-            told = str(self._view.results[number - 1]["summary"]) if number else "see above"
-            return self._answer(entry, words.again("repeated", summary=fenced(told[:300], "summary")))
+        number = dialogue.number_of(self._view, call.identity)
+        made = self._view.results[number - 1] if number else None
+        if made is not None and made["outcome"] == "not_allowed" and _may(tool, self._view.allowed):
+            made = None  # refused before, and allowed now
+        planned = call.identity in {c.identity for c in self._found.calls}
+        if planned or (call.identity in self._shown and made is not None):
+            told = fenced(str(made["summary"])[:300], "summary") if made else "see the other one"
+            return self._answer(entry, words.again("repeated", summary=told))
         self._shown.add(call.identity)
         self._found.entries.append({"is": "result", "id": entry["id"], "identity": call.identity})
-        if dialogue.number_of(self._view, call.identity) is None:
+        if made is None:
             self._found.calls.append(call)
         return None
 
@@ -173,6 +191,11 @@ class _Calls:
         self._refused = (why_not, values)
 
 
+def _may(tool: Tool, allowed: Risk) -> bool:
+    order = list(Risk)
+    return order.index(tool.risk) <= order.index(allowed)
+
+
 def _inert(value: Any) -> Any:
     """What a model wrote as it may come back to it: without control tokens, also in the names of its arguments."""
     if isinstance(value, str):
@@ -183,11 +206,31 @@ def _inert(value: Any) -> Any:
 
 
 def _object(arguments: str) -> dict[str, Any] | None:
-    """The arguments as a mapping, parsed strictly; nothing at all counts as no arguments."""
+    """The arguments as a mapping, parsed strictly; nothing at all counts as no arguments.
+
+    What is nested or large beyond all use is none: the session could not keep it.
+    """
     if not arguments.strip():
         return {}
+    if len(arguments) > LONGEST or _depth(arguments) > DEEPEST:
+        return None
     try:
-        data = json.loads(arguments)
+        data = json.loads(arguments, parse_int=_int)
     except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
+
+
+def _depth(text: str) -> int:
+    """Brackets open at once, at most; those within strings count too, which refuses nothing that is meant."""
+    open_now = most = 0
+    for bracket in re.findall(r"[\[{}\]]", text):
+        open_now += 1 if bracket in "[{" else -1
+        most = max(most, open_now)
+    return most
+
+
+def _int(digits: str) -> int:
+    if len(digits) > 18:
+        raise ValueError("a number beyond 64 bits")
+    return int(digits)

@@ -24,6 +24,7 @@ from .shown import call_text, evidence_by_id, result_text
 from .turn import ModelTrouble, Turn
 from .wire import Wire
 
+ANSWERS = 40  # in one step, where no limit is set
 SCANT = 8_192  # tokens: with less, the first message holds little more than the ranking
 _ID, _SPAN = re.compile(r"\bE\d+\b"), re.compile(r"\bE(\d+) to E(\d+)\b")
 _TAKEN_OUT = re.compile(r"<SECRET:[\w-]+:\d+>")
@@ -61,7 +62,7 @@ class Model:
         """What would be sent first, exactly. Nothing is sent, and the server is not asked for its window."""
         talk = _Talk(self._settings, self._wire, self._tell, view)
         talk.open(self._settings.window)
-        return talk.request(last=False)
+        return talk.request(last=talk.limits.is_last())
 
 
 class Showing:
@@ -98,7 +99,8 @@ class _Talk:
         self.degraded: list[str] = []
         self._lost = wire.lost
         self._unusable = 0
-        self._overflowed = False
+        self._was_last = False
+        self._overflowed = any(e["is"] == "narrow" for e in view.dialogue)
 
     @property
     def entries(self) -> list[Any]:
@@ -123,12 +125,18 @@ class _Talk:
                 return self._concluded(self._last_conclusion())
             self._say(words.again("rejected", reasons=harmless("\n".join(f"- {r}" for r in self.view.rejections[:12]))))
             self.added[-1]["rejected"] = self.view.turn
-        while True:
+        for _ in range(ANSWERS):
             if why := self.limits.reached():
                 raise ModelTrouble("stopped", f"stopped at the limit of {why}")
             turn = self._ask()
-            if (found := self._read(turn)) is not None:
+            try:
+                found = self._read(turn)
+            except (ValueError, TypeError, RecursionError, OverflowError) as e:
+                # whatever an answer holds, it must not cost the report
+                raise ModelTrouble("garbled", f"gave an answer that cannot be read ({type(e).__name__})") from e
+            if found is not None:
                 return found
+        raise ModelTrouble("stopped", f"stopped after {ANSWERS} answers without a check to run")
 
     def open(self, window: int) -> None:
         """Settle tools and room once a session, and put the question."""
@@ -158,7 +166,7 @@ class _Talk:
         return self.wire.body(said, [] if plain else offers.schemas(made["tools"]), choice)
 
     def _ask(self) -> Turn:
-        last = self.limits.is_last()
+        last = self._was_last = self.limits.is_last()
         began = time.monotonic()
         most = self.room.shortened // 2 if self._overflowed else 1 << 40
         body = self.request(last=last, most=most)
@@ -169,10 +177,12 @@ class _Talk:
             turn = self.wire.send(body, until=self.limits.until(), token=lambda t: self._tell(Token(t)))
         except ModelTrouble as trouble:
             self.limits.add(1, trouble.tokens_in, trouble.tokens_out, time.monotonic() - began)
-            if trouble.kind == "overflow" and not self._overflowed:
+            again = not self.limits.reached()
+            if again and trouble.kind == "overflow" and not self._overflowed:
                 self._overflowed = True
+                self.added.append({"is": "narrow"})
                 return self._ask()
-            if trouble.kind == "tools" and not any(e["is"] == "plain" for e in self.entries):
+            if again and trouble.kind == "tools" and not any(e["is"] == "plain" for e in self.entries):
                 self.added.append({"is": "plain"})
                 self._say(words.again("plain", schema=offers.schemas([])[-1]["function"]["parameters"]))
                 return self._ask()
@@ -196,7 +206,7 @@ class _Talk:
 
     def _read(self, turn: Turn) -> Step | None:
         """What an answer comes to; None when the model must be asked again."""
-        heard = reading.heard(turn, self.view, self.entries, self.room)
+        heard = reading.heard(turn, self.view, self.entries, self.room, last=self._was_last)
         self.added += heard.entries
         if heard.conclusion is not None:
             if heard.conclusion.cause == offers.ANSWER and not self._may_answer():
@@ -213,7 +223,8 @@ class _Talk:
         self._unusable += 1
         text = words.again(name, **values)
         if self._unusable > PATIENCE or self.limits.reached():
-            raise ModelTrouble("garbled", f"gave no usable answer {self._unusable} times in a row ({name})")
+            often = f"{self._unusable} times in a row" if self._unusable > 1 else "within its limits"
+            raise ModelTrouble("garbled", f"gave no usable answer {often} ({name})")
         if name not in ("arguments", "unknown"):  # those stand in the answers to the calls
             self._say(text)
 
@@ -259,7 +270,10 @@ class _Talk:
             call = self.view.results[number - 1]["call"]
             if Call(call["tool"], call["args"]).identity not in asked:
                 lines += [call_text(call["tool"], call["args"]), result_text(self.view, number, self.room)]
-        lines.append("Evidence, calls and verdicts above still hold. Use tools for what they do not say.")
+        if self.view.earlier:
+            told = self.view.earlier
+            lines.append(f"Verdict so far: {told['root_cause']['id']} ({told['status']}).")
+        lines.append("Evidence and calls above still hold. Use tools for what they do not say.")
         return "\n".join(lines)
 
     def _results_before(self) -> int:

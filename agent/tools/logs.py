@@ -144,7 +144,7 @@ def read_lines(
     lines = lines or last
     if not lines:
         return clean(f"{file} has no lines")
-    shown = "\n".join(f"{x.number}: {x.data[:LINE_CAP].decode(errors='replace')}" for x in lines)[:50_000]
+    shown = "\n".join(f"{x.number}: {x.data[:LINE_CAP].decode(errors='replace')}" for x in lines)
     more = {"tool": "read_lines", "file": file, "start": lines[-1].number + 1, "count": count}
     evidence = [ws.cite(wanted, x, "log.line") for x in lines]
     return finding(f"{file}:{lines[0].number}-{lines[-1].number}", evidence, shown, more)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from traindoctor.agent.hypotheses import rank
+from traindoctor.agent.playbook import KNOWLEDGE, read_folder
+from traindoctor.agent.predicates import Facts
 from traindoctor.agent.reading.curves import curves
 from traindoctor.agent.reading.failures import failures
 from traindoctor.agent.reading.phases import user_frame
@@ -118,3 +121,16 @@ def test_where_weights_are_read_is_not_where_they_are_written(tmp_path: Path) ->
     seen = look(read_settings, tmp_path, resume_yaml=text)
     assert seen.values("settings.asked.output_dir") == ["/data/out"]
     assert seen.values("settings.asked.checkpoint_source") == ["/models/base"]
+
+
+@pytest.mark.parametrize(("differs", "led"), [("precision", True), ("chat_template", False)])
+def test_a_setting_that_all_variants_share_explains_no_difference(differs: str, led: bool) -> None:
+    book = next(b for b in read_folder(KNOWLEDGE) if b.slug == "loss/fp16_overflow")
+    shared = [
+        Evidence(id="E1", key="lint.fp16_enabled", value="training in fp16", file="a.yaml", line=1),
+        Evidence(id="E2", key="lint.fp16_with_bf16_model", value="fp16 of a bf16 model", file="a.yaml", line=2),
+    ]
+    (alone,) = rank([book], Facts.of(shared))
+    other = Evidence(id="E3", key="compare.only_difference", value=differs, file="b.yaml", line=3)
+    (weighed,) = rank([book], Facts.of([*shared, other]))
+    assert (weighed.score == alone.score) is led

@@ -86,6 +86,18 @@ def _member(path: Path, value: str, indent: str, unit: str, newline: str, spread
     return f"{key}: {{{newline}{indent}{unit}{inner}{newline}{indent}}}"
 
 
+def _key(token: str) -> str:
+    """A quoted key as it reads.
+
+    Raises:
+        Unplaced: it is broken.
+    """
+    try:
+        return json.loads(token)
+    except ValueError:
+        raise Unplaced(f"the key {token[:40]!r} is broken") from None
+
+
 def _objects(text: str) -> dict[Path, Braces]:
     """Every object that is reached by keys alone."""
     found: dict[Path, Braces] = {}
@@ -117,7 +129,7 @@ def _objects(text: str) -> dict[Path, Braces]:
                 home.comma = True
         elif kind in ("string", "bare", "odd") and home:
             if key is None:
-                key = json.loads(token) if kind == "string" else token
+                key = _key(token) if kind == "string" else token
                 home.first = m.start() if home.first < 0 else home.first
             else:
                 home.scalars.add(key)

@@ -8,6 +8,7 @@ Supposed(workspace, reading)                         -> a workspace whose settin
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from .settings_values import parse
 T = TypeVar("T")
 _FACTOR = re.compile(r"^(?:(half|halved?|double[d]?)|([x*/])\s*(\d+(?:\.\d+)?))$", re.IGNORECASE)
 _OFF = ("off", "unset", "none", "remove", "removed", "disabled", "false", "no")
+MOST = 1e15  # no number of any setting comes near
 _DERIVED = ("models",)  # readings of the workspace that settings enter
 
 
@@ -44,13 +46,16 @@ def named_change(ws: Workspace, setting: str, value: str) -> Change:
     """The change that a setting and a value in anybody's spelling mean.
 
     Raises:
-        ToolError: no such setting is known, or the value is none of its kind; with what comes near.
+        ToolError: no such setting is known, or the value is none of its kind or range; with what is.
     """
     reading, known = read_settings(ws), settings_map()
     name, raw = _canonical(reading, setting, parse(value.strip()))
     kind = known.canonical[name]
-    now = reading.value(name)
-    after = _relative(kind, now, value.strip()) if _FACTOR.match(value.strip()) else _fitting(kind, raw, value.strip())
+    now, said = reading.value(name), value.strip()
+    after = _relative(kind, now, said) if _FACTOR.match(said) else _fitting(kind, raw, said)
+    usual = [known.default(name, framework) for framework in reading.frameworks]
+    if after is not None and after not in usual and (why := _impossible(kind, after)):
+        raise ToolError(f"{name} cannot be {said[:40]!r}: {why}")
     return Change(name, now, after, _together(reading, name, after))
 
 
@@ -68,8 +73,31 @@ def _canonical(reading: Settings, setting: str, value: Any) -> tuple[str, Any]:
     raise ToolError(f"no setting {setting[:80]!r} is known{hint}")
 
 
+def _impossible(kind: Canonical, value: Any) -> str:
+    """Why a value cannot be, with what is possible; empty where nothing speaks against it."""
+    words = {v for v in kind.values.values() if isinstance(v, str)}
+    if kind.type == "str" and len(words) > 1 and words >= set(kind.values.values()):
+        return "" if value in words else f"possible are {', '.join(sorted(words))}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    if not math.isfinite(value):
+        return "it is no finite number"
+    low, high = kind.low, kind.high
+    if (low is None or value >= low) and (high is None or value <= high):
+        return "" if abs(value) < MOST else "no setting is as large as that"
+    if low is not None and high is not None:
+        return f"possible is {_number(low)} to {_number(high)}"
+    return f"possible is {_number(low)} or more" if low is not None else f"possible is {_number(high)} or less"
+
+
+def _number(value: float | None) -> str:
+    return f"{value:,.10g}".replace(",", " ") if value is not None else ""
+
+
 def _fitting(kind: Canonical, value: Any, said: str) -> Any:
     """The value in the setting's own type and wording."""
+    if not said:
+        raise ToolError(f"{kind.name}: no value is given")
     if said.lower() in _OFF and kind.type not in ("bool", "str"):
         return None
     made = value
@@ -97,8 +125,10 @@ def _relative(kind: Canonical, now: Any, said: str) -> Any:
     m = _FACTOR.match(said)
     assert m is not None
     factor = (0.5 if m[1].lower().startswith("h") else 2.0) if m[1] else float(m[3])
+    if not factor:
+        raise ToolError(f"{kind.name} cannot be taken {said[:20]!r}: the factor must be above 0")
     if m[2] == "/":
-        factor = 1 / factor if factor else 1.0
+        factor = 1 / factor
     return max(1, round(now * factor)) if isinstance(now, int) and kind.type == "int" else now * factor
 
 

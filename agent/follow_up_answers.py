@@ -66,7 +66,7 @@ def answer_follow_up(
         case "why_not":
             return _weighed(weigh(about.get("about", question), *_against(whole, before, playbooks)), before)
         case "check_rank":
-            return _told(facts, made, "rank_view.", RANK, f"Rank {about.get('rank', '')}")
+            return _ranks(facts, made, about)
         case "what_if":
             return _supposed(facts, made)
         case "show_lines":
@@ -122,13 +122,16 @@ def _weighed(w: Weighed, before: Report | None) -> Report:
 
 
 def _told(
-    facts: Facts, made: Sequence[Mapping[str, Any]], namespace: str, labels: Mapping[str, str], subject: str
-) -> Report:
-    """Evidence of one tool, a line each, with what it shows."""
+    facts: Facts, made: Sequence[Mapping[str, Any]], namespace: str, labels: Mapping[str, str], subject: str,
+    *, each_rank: bool = False,
+) -> Report:  # fmt: skip
+    """Evidence of one tool, a line each, with what it shows and, where there are several, of which rank."""
     title = str(made[0]["summary"]) if made else f"{subject}: nothing was looked at."
     by_place: dict[object, tuple[list[str], Evidence, list[str]]] = {}
     for e in facts.get(f"{namespace}*"):
         label = labels.get(e.key.removeprefix(namespace), e.key.removeprefix(namespace).replace("_", " "))
+        if each_rank and e.rank is not None:
+            label = f"Rank {e.rank}: {label[0].lower()}{label[1:]}"
         entry = by_place.setdefault((e.file, e.line) if e.line else e.id, ([], e, []))
         entry[0].append(label)
         entry[2].append(e.id)
@@ -139,6 +142,16 @@ def _told(
     report = _report(title, said[: 2 * SHOWN])
     if len(said) > 2 * SHOWN:
         report.next_steps.append(f"{len(said) - 2 * SHOWN} further facts are in the session's evidence")
+    return report
+
+
+def _ranks(facts: Facts, made: Sequence[Mapping[str, Any]], about: Mapping[str, str]) -> Report:
+    """One rank, or several one after the other."""
+    report = _told(facts, made, "rank_view.", RANK, f"Rank {about.get('ranks', '')}", each_rank=len(made) > 1)
+    if len(made) > 1:
+        report.root_cause.title = " | ".join(str(m["summary"]) for m in made)
+    if int(about.get("count", 0)) > len(made) > 0:
+        report.next_steps.append(f"Only the first {len(made)} of these ranks were looked at: ask for the others")
     return report
 
 
@@ -172,7 +185,7 @@ def _lines(facts: Facts, made: Sequence[Mapping[str, Any]], about: Mapping[str, 
     first, last = found[0], found[-1]
     title = f"{first.file}, lines {first.line} to {last.line}"
     wanted = int(about["line"]) if "line" in about else None
-    if wanted is not None and not any(e.line == wanted for e in found):
+    if wanted and not any(e.line == wanted for e in found):
         title = f"{first.file} has no line {wanted}: its last lines follow"
     said = [Sentence(text=f"{place(e)}: {quote(e.text, 1000)}", cites=[e.id]) for e in found]
     asked_for = [s for s, e in zip(said, found, strict=True) if e.line == wanted and "end" not in about]

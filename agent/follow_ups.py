@@ -25,7 +25,10 @@ AROUND = 3  # lines shown before and after the one that is asked for
 WINDOW = 200  # lines shown at most
 LAST = 20  # lines of the end of a file
 CHECKS = 4  # checks of a cause that are made up for "why not"
-NUMBER = 10**9  # no file, rank or line of interest has more
+RANKS = 8  # ranks looked at for one question
+LONG = 6  # letters of a key from which one framework's own spelling is taken for a setting anywhere
+NUMBER = 10**9  # no file or line of interest has more
+_SPAN = re.compile(r"-|\.\.|\u2013|\b(?:to|through|until)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,12 @@ class _Row:
     alone: bool
     of_diagnosis: bool
     certain: bool | str  # False: its words must mean something known; `named`: they must name it
+    calm: bool
 
-    def holds(self, earlier: Mapping[str, Any] | None) -> bool:
-        """Whether the session has what the row is about."""
+    def holds(self, text: str, earlier: Mapping[str, Any] | None, *, trouble: bool) -> bool:
+        """Whether the session has what the row is about, and the question tells nothing that speaks for a diagnosis."""
+        if (self.calm and trouble) or any(p.search(text) for p in self.unless):
+            return False
         if self.of_diagnosis:
             return is_diagnosis(earlier)
         return self.alone or bool(earlier)
@@ -60,8 +66,20 @@ class _Change:
     value: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    said: re.Pattern[str]
+    but: tuple[re.Pattern[str], ...]
+
+    def told(self, text: str) -> bool:
+        """Whether a question says that something goes wrong, rather than asking whether it would."""
+        for pattern in self.but:
+            text = pattern.sub(" ", text)
+        return bool(self.said.search(text))
+
+
 @cache
-def _table() -> tuple[tuple[_Row, ...], tuple[_Change, ...]]:
+def _table() -> tuple[tuple[_Row, ...], tuple[_Change, ...], _Trouble]:
     data = yaml.safe_load((KNOWLEDGE / "intents.yaml").read_text(encoding="utf-8"))
 
     def made(patterns: list[str]) -> tuple[re.Pattern[str], ...]:
@@ -69,11 +87,12 @@ def _table() -> tuple[tuple[_Row, ...], tuple[_Change, ...]]:
 
     rows = tuple(
         _Row(r["intent"], made(r["asks"]), made(r.get("unless", [])), r.get("alone", False),
-             r.get("of") == "diagnosis", r.get("certain", True))
+             r.get("of") == "diagnosis", r.get("certain", True), r.get("calm", False))
         for r in data["follow_up"]
     )  # fmt: skip
     said = (re.compile(c["said"], re.IGNORECASE) for c in data["changes"])
-    return rows, tuple(_Change(p, c["setting"], c["value"]) for p, c in zip(said, data["changes"], strict=True))
+    changes = tuple(_Change(p, c["setting"], c["value"]) for p, c in zip(said, data["changes"], strict=True))
+    return rows, changes, _Trouble(made([data["trouble"]["said"]])[0], made(data["trouble"]["but"]))
 
 
 def is_diagnosis(report: Mapping[str, Any] | None) -> bool:
@@ -88,8 +107,10 @@ def follow_up(question: str, earlier: Mapping[str, Any] | None) -> FollowUp | No
         earlier: the session's last diagnosis as plain data, or its last answer where there is none.
     """
     text = " ".join(question.split())[:READ]
-    for row in _table()[0]:
-        if not row.holds(earlier) or any(p.search(text) for p in row.unless):
+    rows, _, words = _table()
+    trouble = words.told(text)
+    for row in rows:
+        if not row.holds(text, earlier, trouble=trouble):
             continue
         for pattern in row.asks:
             if (m := pattern.search(text)) and (found := _made(row, m, earlier)):
@@ -101,18 +122,52 @@ def _made(row: _Row, m: re.Match[str], earlier: Mapping[str, Any] | None) -> Fol
     about = {k: v.strip(" ?!.,;\"'") for k, v in m.groupdict().items() if v}
     if row.intent == "what_if":
         change = changed_setting(about["change"])
+        if row.certain is not True and (change is None or not _is_known(change[0])):
+            return None
         if change is None:
-            return None if row.certain is not True else FollowUp("what_if", about)
+            return FollowUp("what_if", about)
         call = Call("what_if", {"setting": change[0], "value": change[1]}, why="what_if")
         return FollowUp("what_if", about, (call,))
     if row.intent == "why_not":
         return _why_not(row, about)
     if row.intent == "check_rank":
-        rank = min(int(about["rank"]), NUMBER)
-        return FollowUp("check_rank", about, (Call("look_at_rank", {"rank": rank}, why="check_rank"),))
+        ranks = _ranks(about["ranks"])
+        calls = tuple(Call("look_at_rank", {"rank": r}, why="check_rank") for r in ranks[:RANKS])
+        return FollowUp("check_rank", about | {"count": str(len(ranks))}, calls)
     if row.intent == "show_lines":
         return FollowUp("show_lines", about, (_lines(about, earlier),))
     return FollowUp(row.intent, about)
+
+
+def _ranks(said: str) -> list[int]:
+    """The ranks of words such as "0 and rank 1", "0-3" or "2, 4 to 6"; one more than are looked at, at most."""
+    numbers = [int(n) for n in re.findall(r"\d+", said)]
+    joins = [bool(_SPAN.search(between)) for between in re.findall(r"(?<=\d)\D+(?=\d)", said)]
+    found: dict[int, None] = {}
+    for i, number in enumerate(numbers):
+        if i and joins[i - 1]:
+            first, last = sorted((numbers[i - 1], number))
+            found |= dict.fromkeys(range(first, min(last, first + NUMBER) + 1)[: RANKS + 1])
+        elif len(found) <= RANKS:
+            found[number] = None
+    return list(found)
+
+
+def _is_known(setting: str) -> bool:
+    """Whether a setting is in the settings map, a repair sets it in the environment, or it is known to do nothing."""
+    from .library import playbooks
+    from .reading.catalogue import entries
+    from .reading.settings_map import normal, settings_map
+
+    known, bare = settings_map(), normal(setting)
+    if known.labels.get(bare, bare) in known.canonical:
+        return True
+    frameworks = list(known.frameworks) if len(bare) >= LONG else ["env", ""]
+    if any(known.resolve(name, bare) for name in frameworks):
+        return True
+    if any(name.lower() == setting.lower() for p in playbooks() for fix in p.fixes for name in fix.env):
+        return True
+    return setting.isupper() and any(e.document == "folklore.yaml" for e in entries(setting))
 
 
 def changed_setting(words: str) -> tuple[str, str] | None:
@@ -152,7 +207,8 @@ def _lines(about: dict[str, str], earlier: Mapping[str, Any] | None) -> Call:
         return Call("read_lines", {"file": file, "start": start, "count": count}, why="show_lines")
     first = max(1, min(NUMBER, int(about["line"])))
     if "end" in about:
-        count = min(WINDOW, max(1, int(about["end"]) - first + 1))
+        first, end = sorted((first, max(1, min(NUMBER, int(about["end"])))))
+        count = min(WINDOW, end - first + 1)
         return Call("read_lines", {"file": file, "start": first, "count": count}, why="show_lines")
     start = max(1, first - AROUND)
     return Call("read_lines", {"file": file, "start": start, "count": first + AROUND - start + 1}, why="show_lines")

@@ -23,6 +23,8 @@ Part = Literal["requires", "any_of", "supports", "contradicts"]
 SHORT = 60  # characters of a value that is told itself
 SHOWN = 6  # predicates, lines and checks of one kind
 NULL = 0.0  # log odds of "none of these"
+UNSEEN = "Its signatures hit no line, and no predicate of its playbook is seen to hold."
+UNSUPPORTED = "no predicate of its playbook holds"  # what was not looked for may still be so
 TELLING = 0.05  # probability from which a meaning of the words is preferred to a nearer one
 
 
@@ -127,10 +129,19 @@ def _text(out: Weighed) -> str:
         rows.append(f"the evidence puts first: {out.leader.cause}, {share(out.leader)}")
     rows += [f"{s.text}{f' [{chr(44).join(s.cites)}]' if s.cites else ''}" for s in out.sentences]
     for t in out.tests:
-        rows.append(
-            f"{t.part} ({t.weight:+g}): {t.words}: {t.state}{f' [{chr(44).join(t.ids[:SHOWN])}]' if t.ids else ''}"
-        )
+        if t.part != "any_of" or t.state == "true":
+            rows.append(f"{t.part} ({t.weight:+g}): {t.words}: {t.state}{_cited(t.ids)}")
+    for state in ("false", "missing"):
+        if alike := out.of("any_of", state):
+            more = f"; ... and {len(alike) - 3} more" if alike[3:] else ""
+            ids = tuple(dict.fromkeys(i for t in alike for i in t.ids))
+            words = "; ".join(t.words for t in alike[:3])
+            rows.append(f"any_of, {len(alike)} {state}: {words}{more}{_cited(ids)}")
     return "\n".join(rows)
+
+
+def _cited(ids: Sequence[str]) -> str:
+    return f" [{','.join(ids[:SHOWN])}]" if ids else ""
 
 
 def _chosen(found: Meaning, by_cause: Mapping[str, Hypothesis]) -> str:
@@ -194,7 +205,7 @@ def _sentences(out: Weighed, book: Playbook, facts: Facts, by_cause: Mapping[str
     if out.others:
         also = "; ".join(f"{c} ({'some' if c in by_cause else 'no'} evidence)" for c in out.others[:4])
         said.append(Sentence(text=f"The words may also mean: {also}."))
-    said += _for_it(out, facts) or [Sentence(text="No line and no finding of this run speaks for it.")]
+    said += _for_it(out, facts) or [Sentence(text=UNSEEN)]
     said += _against(out, facts)
     said += _open(out)
     if out.leader and not out.is_leader:
@@ -217,7 +228,7 @@ def _verdict(out: Weighed) -> Sentence:
     name = f"{out.cause} ({out.title})"
     own = out.own
     if own is None:
-        return Sentence(text=f"{name}: nothing speaks for it.")
+        return Sentence(text=f"{name}: {UNSUPPORTED}.")
     if out.is_leader and own.score > NULL:
         return Sentence(text=f"{name} is what the evidence puts first.", cites=own.supported_by[:SHOWN])
     if own.explained_by:
@@ -231,7 +242,7 @@ def _verdict(out: Weighed) -> Sentence:
 def share(h: Hypothesis | None) -> str:
     """The probability of a hypothesis in words."""
     if h is None:
-        return "nothing speaks for it"
+        return UNSUPPORTED
     return "under 1 %" if h.probability < 0.01 else f"{h.probability:.0%}".replace("%", " %")
 
 
@@ -256,7 +267,7 @@ def _against(out: Weighed, facts: Facts) -> list[Sentence]:
         said.append(Sentence(text=text, cites=list(t.ids[:SHOWN])))
     any_of = out.of("any_of", "true", "false", "missing")
     if any_of and not out.of("any_of", "true") and (false := out.of("any_of", "false")):
-        words = "; ".join(t.words for t in false[:3])
+        words = "; ".join(t.words for t in false[:3]) + (f" and {len(false) - 3} more" if false[3:] else "")
         ids = list(dict.fromkeys(i for t in false for i in t.ids))[:SHOWN]
         said.append(Sentence(text=f"One of its signs would have to be there, and was looked for: {words}.", cites=ids))
     return said

@@ -97,7 +97,7 @@ def test_a_doubt_is_weighed_against_the_evidence(overflow: Session) -> None:
     own = overflow.ask("could it be fp16 overflow?")
     assert "puts it first" in own.root_cause.title
     assert any(cited(own)[i].line for s in own.summary for i in s.cites)
-    unknown = overflow.ask("why not my cat?")
+    unknown = overflow.ask("why did you rule out my cat?")
     assert "No cause is known" in unknown.root_cause.title and not unknown.evidence
 
 
@@ -145,6 +145,29 @@ def test_a_rank_is_looked_at_at_once_where_nothing_else_can_be_meant(tmp_path: P
     *_, last = diagnose(ws, "check rank 1", state=tmp_path)
     assert isinstance(last, ReportReady) and last.report.status == "answer"
     assert any(e.file == "rank1.log" for e in last.report.evidence)
+
+
+def test_several_ranks_are_looked_at_one_after_the_other(tmp_path: Path) -> None:
+    ws = Workspace([INCIDENTS / "dist-vlm-bucket-sizes-differ" / "files"], live=False)
+
+    def ask(question: str) -> Report:
+        *_, last = diagnose(ws, question, state=tmp_path)
+        assert isinstance(last, ReportReady) and last.report.status == "answer"
+        return last.report
+
+    both = ask("check rank 0 and rank 1")
+    assert {0, 1} <= {e.rank for e in both.evidence}
+    assert any(s.text.startswith("Rank 0: ") for s in both.summary)
+    assert any(s.text.startswith("Rank 1: ") for s in both.summary)
+    assert "rank 0: " in both.root_cause.title and "rank 1: " in both.root_cause.title
+    assert "rank 99999999999 was never seen" in ask("check rank 99999999999").root_cause.title
+    many = ask("check ranks 0-40")
+    assert any("Only the first 8" in step for step in many.next_steps)
+
+
+def test_lines_from_zero_are_the_first_lines(overflow: Session) -> None:
+    report = overflow.ask("lines 0-5 of run.sh")
+    assert report.root_cause.title == "run.sh, lines 1 to 5" and report.summary[0].text.startswith("run.sh:1:")
 
 
 FOLLOWING = [

@@ -99,8 +99,24 @@ def test_what_speaks_against_it_and_what_leads() -> None:
 
 def test_nothing_known_is_said_as_that() -> None:
     w = weigh("loss.lr_too_high", Facts(), [FIRST, SECOND])
-    assert w.own is None and "nothing speaks for it" in w.text
+    assert (
+        w.own is None and "no predicate of its playbook holds" in w.text and "speaks for it" not in w.sentences[0].text
+    )
     assert "Not known, required: loss.first_nan_step < 100" in w.text
+
+
+def test_many_signs_that_are_not_there_are_one_line() -> None:
+    signs = [Predicate(key=f"loss.sign_{n}", op="gt", value=n) for n in range(9)]
+    book = Playbook(slug="loss/many", cause="loss.lr_too_high", title="Many", any_of=signs, next_steps=["Look at it"])
+    facts = Facts.of([line(n, f"loss.sign_{n}", -1) for n in range(1, 8)])
+    rows = [r for r in weigh("loss.lr_too_high", facts, [book, SECOND]).text.splitlines() if r.startswith("any_of")]
+    assert rows == [
+        "any_of, 7 false: loss.sign_1 > 1; loss.sign_2 > 2; loss.sign_3 > 3; ... and 4 more [E1,E2,E3,E4,E5,E6]",
+        "any_of, 2 missing: loss.sign_0 > 0; loss.sign_8 > 8",
+    ]
+    said = weigh("loss.lr_too_high", facts, [book, SECOND]).sentences
+    assert any("loss.sign_3 > 3 and 4 more." in s.text for s in said), "the sentence counts them too"
+    assert said[-1].text == "What would tell: Look at it"
 
 
 def test_what_is_cited_passes_the_claim_gate() -> None:

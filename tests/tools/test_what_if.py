@@ -120,6 +120,35 @@ def test_what_cannot_be_supposed_is_one_line(job: Workspace, setting: str, value
         suppose(job, setting, value)
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [("sequence_length", "-5", "1 to 16 000 000"), ("micro_batch_size", "9" * 26, "1 to 1 000 000"),
+     ("world_size", "0", "possible is 1 to"), ("precision", "bananas", "possible are .*bf16, fp16, fp32"),
+     ("precision", "", "no value is given"), ("learning_rate", "-1", "possible is 0 to 10"), ("lr", "nan", "no finite number"),
+     ("lr", "1e999", "no finite number"), ("micro_batch_size", "0", "possible is 1"), ("per_device_train_batch_size", "-4", "possible is 1"),
+     ("micro_batch_size", "/0", "above 0"), ("micro_batch_size", "x0", "above 0"), ("micro_batch_size", "x9999999", "possible is 1"),
+     ("zero_stage", "9", "possible is 0 to 3"), ("--zero-stage", "-2", "possible is 0 to 3"), ("tensor_parallel", "0", "possible is 1"),
+     ("dataloader_workers", "-3", "possible is 0"), ("dropout", "1.5", "possible is 0 to 1")],
+)  # fmt: skip
+def test_a_value_that_cannot_be_is_refused_with_what_can(job: Workspace, setting: str, value: str, says: str) -> None:
+    with pytest.raises(ToolError, match=says) as refused:
+        suppose(job, setting, value)
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 200
+
+
+def test_a_framework_s_own_word_for_unset_can_be(job: Workspace) -> None:
+    assert "max_steps = -1" in suppose(job, "max_steps", "-1").summary
+    with pytest.raises(ToolError):
+        suppose(job, "max_steps", "-7")
+
+
+def test_the_limits_of_the_map_allow_its_defaults() -> None:
+    for c in settings_map().canonical.values():
+        assert c.low is None or c.high is None or c.low < c.high, c.name
+        numbers = [d for d in c.default.values() if isinstance(d, int | float) and not isinstance(d, bool) and d != -1]
+        assert all((c.low is None or d >= c.low) and (c.high is None or d <= c.high) for d in numbers), c.name
+
+
 @pytest.mark.parametrize("spelled", ["lr", "--learning_rate", "learning-rate", "LEARNING_RATE", "learning_rate"])
 def test_any_spelling_is_the_same_setting(job: Workspace, spelled: str) -> None:
     change = named_change(job, spelled, "1e-5")

@@ -28,6 +28,7 @@ SUPPORT: dict[Weight, float] = {"weak": 0.6, "normal": 1.2, "strong": 2.5}
 CONTRADICTION: dict[Weight, float] = {"weak": -0.8, "normal": -2.0, "strong": -4.0}
 FIRST_FAILURE = 0.8
 EXPLAINED = -2.5
+ELSEWHERE = -4.0
 CEILING = 0.97  # no claim is surer than what some hundred labelled incidents can bear out
 ASKED = "question."
 
@@ -44,6 +45,7 @@ class _Score:
     positive: bool = False
     proven: bool = False  # required predicates all hold (or a decisive line)
     false_required: bool = False
+    elsewhere: bool = False
     explained_by: str | None = None
 
 
@@ -55,6 +57,7 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float]
     """
     scores = [_score(p, facts, (prior or {}).get(p.slug, 0.0)) for p in playbooks]
     scores = [s for s in scores if s.positive or s.supported]
+    _place(scores, facts)
     _trace_to_origin(scores)
     best: dict[str, _Score] = {}
     for s in sorted(scores, key=lambda s: -s.value):
@@ -73,6 +76,7 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float]
             positive=s.positive,
             required=s.proven,
             explained_by=s.explained_by,
+            elsewhere=s.elsewhere,
         )
         for s in best.values()
     ]
@@ -183,6 +187,21 @@ def _is_open(playbook: Playbook, any_of: list[Judgement], facts: Facts) -> bool:
     pairs = list(zip(playbook.any_of, any_of, strict=True))
     looked = [j for p, j in pairs if j.state != "missing" or facts.was_looked_for(p.key)]
     return not looked or any(j.state == "missing" for j in looked)
+
+
+def _place(scores: list[_Score], facts: Facts) -> None:
+    """What happened to another variant alone does not explain why this one failed.
+
+    An earlier night that ran into its time limit is no reason for the exception of the next.
+    """
+    failed = {e.variant for e in facts.get("error.first")}
+    if len(failed) != 1 or None in failed:
+        return
+    by_id = {e.id: e for found in facts.by_key.values() for e in found}
+    for s in scores:
+        told = {by_id[i].variant for i in s.supported if i in by_id}
+        s.elsewhere = bool(told) and not told & {None, *failed}
+        s.value += ELSEWHERE if s.elsewhere else 0.0
 
 
 def _trace_to_origin(scores: list[_Score]) -> None:

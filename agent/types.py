@@ -112,3 +112,4 @@ class Hypothesis:
     positive: bool = False  # at least one positive predicate or decisive line
     required: bool = False  # everything the playbook requires holds, and something is required
     explained_by: str | None = None  # the cause upstream that explains this one
+    elsewhere: bool = False  # all of it comes from another variant than the one that failed

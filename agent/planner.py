@@ -43,6 +43,7 @@ class View:
     rejections: Sequence[str] = ()  # what of its last diagnosis could not stand
     overview: Sequence[str] = ()  # the runs in lines: roots, files by role
     names: Collection[str] = ()  # of all files of the run
+    roots: Sequence[str] = ()  # where the runs lie, good ones last; the nth is r<n>/
     texts: Callable[[], Iterable[tuple[str, str]]] = tuple  # name and text of each small file, configs first
     nearby: Callable[[Iterable[Evidence]], Iterable[str]] = lambda evidence: ()  # texts around lines of evidence
     earlier: Mapping[str, Any] | None = None  # the report on the question before
@@ -132,6 +133,8 @@ def verdict(ranked: list[Hypothesis]) -> str:
 def is_settled(ranked: list[Hypothesis]) -> bool:
     """Whether everything the leader requires holds, nothing contradicts it and no rival is near."""
     if not ranked or not ranked[0].required or ranked[0].contradicted_by or ranked[0].probability < LIKELY:
+        return False
+    if ranked[0].elsewhere:
         return False
     rivals = [h for h in ranked[1:] if h.explained_by != ranked[0].cause and h.positive]
     return not rivals or ranked[0].score - rivals[0].score >= CONFIRMED_MARGIN

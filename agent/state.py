@@ -87,6 +87,7 @@ def view_of(state: State, workspace: Workspace, allowed: Risk) -> View:
         turn=state.get("turn", 1), results=state.get("results", []), evidence_of=_ids(state),
         dialogue=state.get("dialogue", []), spent=state.get("spent", {}), rejections=state.get("rejections", []),
         overview=_overview(workspace), names=frozenset(f.name for f in workspace.files),
+        roots=[str(r) for r in (*workspace.roots, *workspace.good)],
         texts=lambda: _texts(workspace), earlier=state.get("earlier"),
         nearby=lambda evidence: nearby(workspace, evidence),
     )  # fmt: skip

@@ -31,10 +31,12 @@ def as_page(report: Report, console: Console | None = None) -> str:
 def as_plain(report: Report) -> str:
     """One fact a line without colour, wrapping or drawn marks, for screen readers and `grep`.
 
-    Each line stands on its own, with the name of its section in front.
+    Each line stands on its own, with the name of its section in front. An answer has no cause.
     """
     o = outline(report)
-    lines = [f"cause: {o.verdict}", f"status: {o.certainty}", f"title: {o.title}"]
+    lines = [f"{'answer' if report.status == 'answer' else 'cause'}: {o.verdict}", f"status: {o.certainty}"]
+    if o.title:
+        lines.append(f"title: {o.title}")
     if o.first_failure:
         lines.append(f"first failure: {o.first_failure}")
     for section in o.sections:

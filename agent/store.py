@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+import sqlite3
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +22,9 @@ from .paths import state_folder
 from .report import Report
 
 STDIN = "-"
+DATABASE = "sessions.sqlite"
 ROOTS = "roots.json"  # of a session: its runs by absolute paths
+_ID = re.compile(r"[\w-]{1,80}", re.ASCII)
 _SHARED = ("nfs", "lustre", "gpfs", "beegfs", "cifs", "smb", "ceph", "fuse.", "wekafs", "9p", "afs", "panfs")
 
 
@@ -105,7 +112,9 @@ def _status(path: Path) -> str:
 
 def _plain(session: str) -> str:
     """An id as a file name: never a path."""
-    return Path(session).name or "session"
+    if _ID.fullmatch(session):
+        return session
+    return re.sub(r"[^\w.-]", "_", Path(session).name, flags=re.ASCII).lstrip(".")[:80] or "session"
 
 
 def _absolute(root: str) -> str:
@@ -120,11 +129,39 @@ def load_report(state: Path, session: str) -> Report:
     """
     path = state / "reports" / f"{_plain(session)}.json"
     if not path.is_file():
-        raise UsageError(f"no session {session!r}", "`doctor sessions` lists them")
+        raise UsageError(f"no session {_named(session)}", "`doctor sessions` lists them")
     try:
         return Report.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError:
         raise UsageError(f"the report of session {session!r} is of another version", "diagnose the run again") from None
+
+
+def checked_session(state: Path, session: str) -> str:
+    """The id of a session that there is, finished or not.
+
+    Raises:
+        UsageError: there is none by that id.
+    """
+    if not _ID.fullmatch(session) or not (is_kept(state, session) or _is_begun(state, session)):
+        raise UsageError(f"no session {_named(session)}", "`doctor sessions` lists them")
+    return session
+
+
+def _named(session: str) -> str:
+    return repr(session if len(session) <= 80 else f"{session[:80]}...")
+
+
+def _is_begun(state: Path, session: str) -> bool:
+    """Whether steps of a session are in the database, so that it can be gone on with."""
+    path = state / DATABASE
+    if not path.is_file():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
+            found = base.execute("SELECT 1 FROM checkpoints WHERE thread_id = ? LIMIT 1", (session,)).fetchone()
+    except sqlite3.Error:  # no database, none yet, or one that cannot be used: nothing can be gone on with
+        return False
+    return found is not None
 
 
 def is_kept(state: Path, session: str) -> bool:
@@ -143,35 +180,77 @@ def turns(state: Path, session: str) -> list[Report]:
     return found
 
 
-def session_roots(state: Path, session: str) -> tuple[list[Path], list[Path]]:
+def with_new_checks(report: Report, before: Sequence[Report]) -> Report:
+    """An answer as it is shown: with the checks that were made for it; those of earlier questions were told with them.
+
+    A diagnosis keeps all of its checks, as it rests on them.
+
+    Args:
+        before: the reports that the session had when the question was asked.
+    """
+    if report.status != "answer" or not before:
+        return report
+    told = Counter((c.tool, c.outcome, c.why) for c in before[-1].checked)
+    new = []
+    for check in report.checked:
+        if told[row := (check.tool, check.outcome, check.why)]:
+            told[row] -= 1
+        else:
+            new.append(check)
+    return report.model_copy(update={"checked": new})
+
+
+def session_roots(state: Path, session: str, by: str = "--run") -> tuple[list[Path], list[Path]]:
     """Where the runs of a session are: those it is about, and the healthy ones to compare with.
 
     Both are empty for a session that was about no run.
+
+    Args:
+        by: how whoever asks would name a run.
 
     Raises:
         UsageError: there is no such session, a folder of it is gone, or it read standard input.
     """
     report = load_report(state, session)
-    try:
-        kept = json.loads((state / "reports" / _plain(session) / ROOTS).read_text(encoding="utf-8"))
-        named = [(Path(root), bool(good)) for root, good in kept]
-    except (OSError, ValueError, TypeError):
+    named = _kept_roots(state, session)
+    if named is None:
         named = [(Path(r.root), r.good) for r in report.runs]
     for root, _ in named:
         if str(root) == STDIN:
-            raise UsageError(f"session {session} read standard input, which is gone", "name the run with --run")
+            raise UsageError(f"session {session} read standard input, which is gone", f"name the run with {by}")
         if not root.exists():
-            raise UsageError(f"the run of session {session} is gone: {root}", "name where it is now with --run")
+            raise UsageError(f"the run of session {session} is gone: {root}", f"name where it is now with {by}")
     return [r for r, good in named if not good], [r for r, good in named if good]
 
 
+def _kept_roots(state: Path, session: str) -> list[tuple[Path, bool]] | None:
+    """Absolute paths of a session's runs, each with whether it is one to compare with; None where none were kept."""
+    try:
+        kept = json.loads((state / "reports" / _plain(session) / ROOTS).read_text(encoding="utf-8"))
+        return [(Path(root), bool(good)) for root, good in kept]
+    except (OSError, ValueError, TypeError):
+        return None
+
+
 def newest(state: Path, root: Path | None = None) -> str | None:
-    """The session of the newest report, of a run at `root` where one is given; None where there is none."""
-    wanted = root.absolute() if root else None
+    """The session of the newest report, of a run at `root` where one is given; None where there is none.
+
+    Links count as what they lead to, on both sides.
+    """
+    wanted = _resolved(root) if root else None
     for entry in reports(state):
-        if wanted is None or wanted in (Path(r).absolute() for r in entry.roots):
+        kept = _kept_roots(state, entry.id)
+        roots = [Path(r) for r in entry.roots] if kept is None else [r for r, good in kept if not good]
+        if wanted is None or wanted in map(_resolved, roots):
             return entry.id
     return None
+
+
+def _resolved(root: Path) -> Path:
+    try:
+        return root.resolve()
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL
+        return root.absolute()
 
 
 def reports(state: Path) -> list[SessionEntry]:

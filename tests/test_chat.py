@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from traindoctor.agent.cli import main
-from traindoctor.agent.commands import chat
+from traindoctor.agent.commands import chat, export
 from traindoctor.agent.errors import UsageError
 from traindoctor.agent.events import Event, SessionStarted
 from traindoctor.agent.report import Report, RootCause
@@ -82,7 +82,31 @@ def test_a_run_that_is_gone_is_one_line(run: Path, talk: Talk) -> None:
     talk("why does it hang?", path=run)
     shutil.rmtree(run)
     code, _, err = talk("why?", options=("--resume",))
-    assert code == 2 and "is gone" in err and err.count("\n") == 1
+    assert code == 2 and "is gone" in err and "with PATH" in err and err.count("\n") == 1
+
+
+def test_a_link_to_a_run_is_that_run(run: Path, talk: Talk, tmp_path: Path) -> None:
+    link = tmp_path / "latest"
+    link.symlink_to(run)
+    for first, then in ((run, link), (link, run)):
+        talk("why does it hang?", path=first)
+        name = newest(usable_state()[0])
+        code, _, err = talk("why?", path=then, options=("--resume",))
+        assert code == 0 and f"Going on with session {name}" in err
+
+
+@pytest.mark.parametrize("name", ["nope", "..", ".", "../../x", "x/y", "s" * 300, "a\x1b[2Jb", "\udce9", "ü" * 80])
+def test_no_typo_begins_a_session(run: Path, talk: Talk, name: str) -> None:
+    state = usable_state()[0]
+    before = sorted(state.rglob("*"))
+    code, _, err = talk("why?", path=run, options=("--session", name))
+    assert code == 2 and err.startswith("doctor: no session '") and "`doctor sessions` lists them" in err
+    assert err.count("\n") == 1 and "\x1b" not in err and sorted(state.rglob("*")) == before
+
+
+def test_a_home_that_is_nobodys_is_one_line(talk: Talk) -> None:
+    code, _, err = talk("why?", path=Path("~nosuchuser/x"), options=("--resume",))
+    assert code == 2 and "whose home" in err and err.count("\n") == 1
 
 
 def test_a_run_deleted_underneath_ends_no_conversation(run: Path, talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +129,7 @@ def test_commands(run: Path, talk: Talk, tmp_path: Path) -> None:
         path=run,
     )  # fmt: skip
     assert code == 0 and "No diagnosis yet" in out and "Nothing asked yet" in out and "Say where to" in out
-    assert out.count("cause: dist.unused_parameters") >= 3 and "doctor chat --session" in out
+    assert out.count("cause: dist.unused_parameters") == 2 and "\nanswer: " in out and "doctor chat --session" in out
     assert (
         "exists already" in out and "no command /nonsense" in out and "/export FILE" in out and "never asked" not in out
     )
@@ -114,8 +138,51 @@ def test_commands(run: Path, talk: Talk, tmp_path: Path) -> None:
 
 
 def test_an_export_that_cannot_be_written_costs_a_line(run: Path, talk: Talk, tmp_path: Path) -> None:
-    code, out, err = talk("why does it hang?", f"/export {tmp_path}/no/such.md", "why?", path=run)
-    assert code == 0 and "doctor: " in err and "> why?" in out and out.count("status:") == 2
+    """Nor does a name that can be none, or one in no form that is known; none of them leaves an empty file."""
+    names = (
+        f"{tmp_path}/no/such.md",
+        "~nosuchuser/x.md",
+        f"{tmp_path}/a\0.md",
+        f"{tmp_path}/x.txt",
+        f"{tmp_path}/bare",
+    )
+    code, out, err = talk("why does it hang?", *(f"/export {name}" for name in names), "why?", path=run)
+    assert code == 0 and err.count("doctor: ") == len(names) and "Traceback" not in err
+    assert "whose home" in err and "a NUL" in err and "no form .txt" in err and "without a suffix" in err
+    assert "> why?" in out and out.count("status:") == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_what_cannot_be_written_as_text_leaves_no_file(
+    run: Path, talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Report, "to_json", lambda self: 1 / 0, raising=True)
+    with pytest.raises(ZeroDivisionError):
+        export.exported([Report(status="answer", root_cause=RootCause(id=None))], ".json")
+    monkeypatch.undo()
+    half = Report(status="answer", question="w\udce9?", root_cause=RootCause(id=None, title="w\udce9"))
+    assert b"w?" in export.exported([half], ".md")
+
+
+def test_secrets_are_in_no_export(run: Path, talk: Talk, tmp_path: Path) -> None:
+    key = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zAbC"
+    with (run / "rank0.log").open("a") as log:
+        log.write(f"HF_TOKEN={key}\n{key}\n")
+    last = len((run / "rank0.log").read_text().splitlines())
+    page, data = tmp_path / "talk.MD", tmp_path / "talk.JSON"
+    _, out, _ = talk(
+        "why does it hang?",
+        f"show rank0.log:{last}",
+        f"show rank0.log:{last - 1}",
+        f"/export {page}",
+        f"/export {data}",
+        path=run,
+    )
+    assert key in out, "the terminal is the user's own"
+    for text in (page.read_text(), data.read_text()):
+        assert key not in text and key.replace("_", "\\_") not in text and "<SECRET:" in text.replace("\\", "")
+    found = [Report.model_validate(r) for r in json.loads(data.read_text())]
+    assert found[0].root_cause.id == "dist.unused_parameters" and found[1].evidence, "it can be read again"
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_conversation(

@@ -114,6 +114,9 @@ def test_a_healthy_run_and_an_answer_need_no_percentage() -> None:
     assert page(healthy).startswith("none.healthy  (healthy)\n")
     answer = sample(status="answer", root_cause=RootCause(id=None))
     assert page(answer).startswith("answer  (an answer)\n")
+    titled = sample(status="answer", root_cause=RootCause(id=None, title="Rank 3"))
+    assert as_plain(titled).startswith("answer: Rank 3\nstatus: an answer\nanswer: E1, E2 | ")
+    assert as_plain(answer).startswith("answer: answer\nstatus: an answer\n")
 
 
 def test_an_empty_report_is_still_a_page() -> None:
@@ -138,7 +141,9 @@ def test_lines_that_read_alike_are_shown_once() -> None:
                       text=f"[rank{r}]: Watchdog caught collective operation timeout: SeqNum=52948 after 60{r}012 ms")
         for r in range(7)
     ]  # fmt: skip
-    shown = page(sample(evidence=ranks, summary=[Sentence(text="It timed out.", cites=[e.id for e in ranks])], chain=[]))
+    shown = page(
+        sample(evidence=ranks, summary=[Sentence(text="It timed out.", cites=[e.id for e in ranks])], chain=[])
+    )
     assert shown.count("Watchdog caught") == 1
     assert "alike: rank1.log:9, rank2.log:9, rank3.log:9, rank4.log:9 and 2 more" in shown
     assert "more in the JSON report" not in shown

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,10 +28,11 @@ if TYPE_CHECKING:
     from .output import Form
 
 PROMPT = "> "
+PATIENCE = 1.0  # seconds that the end of a conversation waits for checks that were stopped
 HELP = """Ask what is wrong, or go on: why?  are you sure?  why not a straggler?  check rank 3  what if precision=bf16
 show train.log:40  what should I do?  how do I verify that?
 /report        print the last diagnosis again
-/export FILE   write the conversation: .md (secrets taken out) or .json
+/export FILE   write the conversation: .md or .json, secrets taken out
 /session       the session's id and how to go on with it later
 /help          this text
 /quit          end (also Ctrl-D); Ctrl-C stops an answer"""
@@ -84,17 +87,34 @@ def _session(state: Path, session: str | None, resume: bool, path: list[str] | N
     """The session to go on with; None begins one.
 
     Raises:
-        UsageError: there is none to go on with.
+        UsageError: there is none to go on with, or none by that id.
     """
-    from ..store import newest
+    from ..store import checked_session, newest
 
-    if session or not resume:
-        return session
-    found = newest(state, Path(path[0]).expanduser() if path else None)
+    if session:
+        return checked_session(state, session)
+    if not resume:
+        return None
+    found = newest(state, _path(path[0]) if path else None)
     if found is None:
         where = f" of {path[0]}" if path else ""
         raise UsageError(f"no session{where} to go on with", "leave --resume out to begin one")
     return found
+
+
+def _path(name: str) -> Path:
+    """A path as the user wrote it.
+
+    Raises:
+        UsageError: it can be none.
+    """
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError:  # no such user
+        raise UsageError(f"{name}: whose home is meant is not known", "write the folder out") from None
+    if "\0" in name:
+        raise UsageError(f"{name} names no file: it holds a NUL")
+    return path
 
 
 def _workspace(
@@ -105,7 +125,7 @@ def _workspace(
     from .material import workspace
 
     if path is None and session is not None and is_kept(state, session):
-        roots, healthy = session_roots(state, session)
+        roots, healthy = session_roots(state, session, by="PATH")
         path = [str(r) for r in roots] or None
         good = good or [str(r) for r in healthy]
     return workspace(path, good, also)
@@ -146,6 +166,7 @@ class _Talk:
     form: Form
     quiet: bool
     reports: list[Report] = field(default_factory=list)
+    others: frozenset[threading.Thread] = field(default_factory=lambda: frozenset(threading.enumerate()))
 
     def greet(self) -> None:
         """What is looked at, and in which session."""
@@ -176,37 +197,49 @@ class _Talk:
                 self._say(f"doctor: {one_line(str(e))}")
             except KeyboardInterrupt:
                 self._say("Stopped. What was found so far is kept; ask again or go on.")
-        _let_checks_end()
+        with contextlib.suppress(KeyboardInterrupt):
+            self._checks_end(PATIENCE)
+        if self._running():
+            _leave()
         return 0
+
+    def _running(self) -> list[threading.Thread]:
+        """Diagnoses of this conversation that were stopped and are not over yet."""
+        return [t for t in threading.enumerate() if t.name == "diagnosis" and t not in self.others]
+
+    def _checks_end(self, seconds: float | None = None) -> None:
+        """Wait for checks that were running when an answer was stopped: two at once would write one session."""
+        end = None if seconds is None else time.monotonic() + seconds
+        for thread in self._running():
+            thread.join(PATIENCE if end is None else max(0.0, end - time.monotonic()))
+            if end is None and thread.is_alive():
+                self._say("Waiting for a check that was running; Ctrl-C stops waiting.")
+                thread.join()
 
     def _answer(self, question: str) -> None:
         from .. import session as sessions
+        from ..store import with_new_checks
         from . import output
         from .progress import approve, follow, may_ask
 
-        _let_checks_end()
+        self._checks_end()
         self.workspace.question = question
         events = sessions.diagnose(
             self.workspace, question, session=self.session, allow=self.allow, state=self.state,
             approve=approve if may_ask(self.quiet) else None, model=self.model, notes=self.notes,
         )  # fmt: skip
-        made: list[str] = []
-        report = follow(self._watched(events, made), self.quiet)
+        report = follow(self._watched(events), self.quiet)
+        shown = with_new_checks(report, self.reports)
         self.reports.append(report)
-        # a follow-up shows the checks it made itself; the session's other ones were told before
-        new = [c for c in report.checked if c.tool in made or c.outcome in ("failed", "not_allowed")]
-        shown = report.model_copy(update={"checked": new}) if report.status == "answer" else report
         output.show(shown, self.form)
 
-    def _watched(self, events: Iterable[Event], made: list[str]) -> Iterator[Event]:
-        """The same events; notes the session's id and the checks made."""
-        from ..events import SessionStarted, ToolFinished
+    def _watched(self, events: Iterable[Event]) -> Iterator[Event]:
+        """The same events; notes the session's id."""
+        from ..events import SessionStarted
 
         for event in events:
             if isinstance(event, SessionStarted):
                 self.session = event.session
-            elif isinstance(event, ToolFinished):
-                made.append(event.call.tool)
             yield event
 
     def _command(self, text: str) -> bool:
@@ -240,10 +273,13 @@ class _Talk:
         if not name or not self.reports:
             print_line("Say where to: /export FILE.md" if not name else "Nothing to export yet.")
             return
-        path = Path(name).expanduser()
+        from .export import exported
+
+        path = _path(name)
+        data = exported(self.reports, path.suffix)  # made first: what fails here leaves no empty file
         try:
-            with path.open("x", encoding="utf-8") as f:
-                f.write(_as_json(self.reports) if path.suffix == ".json" else _as_markdown(self.reports))
+            with path.open("xb") as f:
+                f.write(data)
         except FileExistsError:
             print_line(f"{one_line(str(path))} exists already: name another file")
             return
@@ -253,19 +289,9 @@ class _Talk:
         sys.stderr.write(f"{text}\n")
 
 
-def _as_json(reports: list[Report]) -> str:
-    return "[" + ",\n".join(r.to_json() for r in reports) + "]\n"
-
-
-def _as_markdown(reports: list[Report]) -> str:
-    from ..markdown import as_markdown
-    from ..redact import Redactor
-
-    return Redactor().redact("\n\n".join(as_markdown(r) for r in reports)) + "\n"
-
-
-def _let_checks_end() -> None:
-    """Checks that were running when an answer was stopped end by themselves; two at once would write one session."""
-    for thread in threading.enumerate():
-        if thread.name == "diagnosis":
-            thread.join()
+def _leave() -> None:
+    """End the program without waiting for checks that are still running: they only read, and nobody wants them."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)

@@ -137,10 +137,20 @@ class Client:
                     api_key=self._key or NO_KEY,
                     base_url=self.base,
                     max_retries=0,
-                    default_headers={"accept-encoding": "identity", **self.settings.headers},
+                    default_headers=self._headers(),
                     http_client=http,
                 )
+                if not self.hosted:
+                    self._forget_surroundings()
             return self._openai
+
+    def _forget_surroundings(self) -> None:
+        """Drop what the client read from the environment: it is meant for its maker's own service, for no other."""
+        self._openai.organization = self._openai.project = None
+        self._openai._custom_headers = self._headers()
+
+    def _headers(self) -> dict[str, str]:
+        return {"accept-encoding": "identity", **self.settings.headers}
 
     def _timeout(self, seconds: float) -> Any:
         import openai

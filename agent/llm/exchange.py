@@ -22,6 +22,7 @@ from .troubles import Setback
 PIECE = 1 << 16
 ERROR_BYTES = 1 << 16
 CONNECT_SECONDS = 5.0
+LOOK_SECONDS = 0.25  # how often it is looked whether an answer is still wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +77,25 @@ class Exchange:
                 continue
         raise _Left
 
-    def pieces(self, until: float) -> Iterator[bytes]:
+    def pieces(self, until: float, stop: Callable[[], bool] = lambda: False) -> Iterator[bytes]:
         """The decoded bytes of the answer, at most 64 kB at a time.
 
         Args:
             until: in `time.monotonic()`.
+            stop: asked before each piece, and while none comes: whether no more is wanted.
 
         Raises:
-            Refusal, TimeoutError (`until` is reached), or an error of the HTTP library.
+            Refusal, Setback (`stopped`), TimeoutError (`until` is reached), or an error of the HTTP library.
         """
         while True:
+            if stop():
+                raise stopped()
+            left = until - time.monotonic()
             try:
-                item = self._items.get(timeout=max(0.0, until - time.monotonic()))
+                item = self._items.get(timeout=max(0.0, min(LOOK_SECONDS, left)))
             except queue.Empty:
+                if left > LOOK_SECONDS:
+                    continue
                 raise TimeoutError from None
             if isinstance(item, EOFError):
                 return
@@ -99,6 +106,11 @@ class Exchange:
     def leave(self) -> None:
         """No more is wanted."""
         self._gone.set()
+
+
+def stopped() -> Setback:
+    """What ends a request whose answer nobody waits for."""
+    return Setback("stopped", "stopped before its answer was there")
 
 
 def http_library(client: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from ..redact import Redactor
 from .assembly import Assembly
 from .client import Client
-from .exchange import Refusal
+from .exchange import LOOK_SECONDS, Refusal, stopped
 from .settings import ModelSettings
 from .troubles import Asked, Setback, refusal
 from .turn import ModelTrouble, Turn
@@ -34,6 +34,7 @@ class Wire:
         lost: tokens in and out, guessed, of answers that broke off and were asked for again.
         backoff: seconds; twice that is waited before a second attempt, four times before a third, where the server
             names no time.
+        stop: whether nobody wants the answer any more; asked several times a second while one is waited for.
     """
 
     backoff = 0.25
@@ -43,6 +44,7 @@ class Wire:
         self.redactor = redactor or Redactor()
         self.lost = (0, 0)
         self.read_around: set[str] = set()
+        self.stop: Callable[[], bool] = lambda: False
         self._client = Client(settings)
         self._untaken: set[str] = set()
         self._clean: dict[str, str] = {}
@@ -89,7 +91,7 @@ class Wire:
             token: called with each piece of the answer's text as it comes; untrusted text.
 
         Raises:
-            ModelTrouble: with what all attempts cost, as far as that is known.
+            ModelTrouble: with what all attempts cost, as far as that is known; `stopped` soon after `stop` says so.
         """
         started, tries, cuts, lost = time.monotonic(), 0, 0, (0, 0)
         sent = {k: v for k, v in body.items() if k not in self._untaken}
@@ -114,12 +116,20 @@ class Wire:
                     raise ModelTrouble(e.kind, _told(e, tries), *lost) from None
                 if assembly.begun:
                     token(AGAIN)
-                time.sleep(delay)
+                self._wait(delay, lost)
                 continue
             self.lost = (self.lost[0] + lost[0], self.lost[1] + lost[1])
             turn.tokens_in = turn.tokens_in or size // 4
             turn.seconds = time.monotonic() - started
             return turn
+
+    def _wait(self, seconds: float, lost: tuple[int, int]) -> None:
+        """Let time pass before another attempt."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self.stop():
+                raise ModelTrouble("stopped", stopped().message, *lost)
+            time.sleep(min(LOOK_SECONDS, left))
 
     def close(self) -> None:
         """Close the connections to the server."""
@@ -131,9 +141,11 @@ class Wire:
         left = until - time.monotonic()
         if left <= 0:
             raise Setback("timeout", "no time is left for an answer of the model")
+        if self.stop():
+            raise stopped()
         exchange = self._client.chat(body, self.settings.timeout)
         try:
-            for piece in exchange.pieces(until):
+            for piece in exchange.pieces(until, self.stop):
                 assembly.feed(piece)
                 if assembly.over:
                     break  # some servers leave the connection open

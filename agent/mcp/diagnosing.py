@@ -75,7 +75,7 @@ def _workspace(runs: Runs, run: str, asked: DiagnoseArguments) -> Workspace:
     good = asked.good
     if asked.session:
         kept_report(asked.session, runs)  # or it is none of this client's
-        own, sound = session_roots(usable_state()[0], asked.session)
+        own, sound = session_roots(usable_state()[0], asked.session, by="`run`")
         run = run or (str(own[0]) if len(own) == 1 else "")
         good = good or (str(sound[0]) if len(sound) == 1 else "")
     if not run and not runs.roots and intent_of(asked.question) is None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from traindoctor.agent.commands.model import model_settings
 from traindoctor.agent.config import settle
+from traindoctor.agent.llm.client import Client
+from traindoctor.agent.llm.settings import ModelSettings
 from traindoctor.agent.llm.wire import Wire
 from traindoctor.agent.model_keys import ModelKeys
 from traindoctor.evals.endpoint import Say, ScriptedEndpoint
@@ -55,7 +57,25 @@ def test_a_key_that_was_not_named_stays_here(server: ScriptedEndpoint, text: str
     assert AMBIENT not in headers(server, text).get("authorization", "")
 
 
-@pytest.mark.xfail(strict=True, reason="the client sends organization and project of the environment to any server")
-def test_nothing_else_that_the_environment_holds_arrives(server: ScriptedEndpoint) -> None:
-    found = headers(server, 'api_key_env = ""\n')
-    assert AMBIENT not in " ".join(v for name, v in found.items() if name != "authorization")
+def test_nothing_else_that_the_environment_holds_arrives(
+    server: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = (
+        f"Authorization: Bearer {AMBIENT}",
+        f"OpenAI-Organization: {AMBIENT}",
+        f"X-Team: {AMBIENT}",
+        f"{AMBIENT}: 1",
+    )
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "\n".join(lines))
+    found = headers(server, 'api_key_env = ""\n[headers]\nX-Ours = "ours"\n')
+    assert AMBIENT not in str(found) and AMBIENT.lower() not in str(found)
+    assert not {"openai-organization", "openai-project", "x-team"} & set(found)
+    assert found["x-ours"] == "ours" and found["accept-encoding"] == "identity", "what is set for this server arrives"
+
+
+def test_what_is_meant_for_the_maker_of_the_client_still_goes_there(
+    server: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Team: ours")
+    sent = Client(ModelSettings("m", base_url="https://api.openai.com/v1", api_key=AMBIENT))._made().default_headers
+    assert (sent["OpenAI-Organization"], sent["X-Team"]) == (f"{AMBIENT}OPENAI_ORG_ID", "ours")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import tracemalloc
 from typing import Any
@@ -224,3 +225,18 @@ def test_whoever_listens_may_leave_in_the_middle() -> None:
         with pytest.raises(KeyboardInterrupt):
             wire.send(wire.body(ASKED, []), until=time.monotonic() + 20, token=leave)
         assert said(wire).content == "still there"
+
+
+@pytest.mark.parametrize("kind", ["hang", "hang-within", "drip", "drip-head", "busy-5"])
+def test_a_request_whose_answer_nobody_wants_ends_at_once(kind: str) -> None:
+    left = threading.Event()
+    script = Refuse(429, "later", 5) if kind == "busy-5" else Fault(kind)
+    with ScriptedEndpoint([script]) as server:
+        wire = made(server, timeout=60)
+        wire.stop = left.is_set
+        threading.Timer(0.3, left.set).start()
+        e = trouble(wire, seconds=600)
+        assert e.kind == "stopped", e.message
+        assert len(server.requests) == 1
+        assert trouble(wire).kind == "stopped"
+        assert len(server.requests) == 1, "nothing is asked any more"

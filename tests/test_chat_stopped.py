@@ -1,0 +1,65 @@
+"""Ctrl-C and /quit in a chat whose model says nothing, as a terminal sends them; nothing waits for the silence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from traindoctor.evals.endpoint import Fault, ScriptedEndpoint
+
+INCIDENT = Path(__file__).resolve().parents[1] / "evals" / "incidents" / "dist-vlm-bucket-sizes-differ" / "files"
+SILENCE = 600  # seconds that the model may be silent: a chat that waits for it fails this test by its time limit
+LIMIT = 60
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedEndpoint]:
+    with ScriptedEndpoint([Fault("hang")]) as found:
+        yield found
+
+
+@pytest.fixture
+def talk(server: ScriptedEndpoint, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A chat with its ends to write and read."""
+    run = shutil.copytree(INCIDENT, tmp_path / "run")
+    options = ["--model", "m", "--base-url", server.url, "--max-seconds", str(SILENCE), "--plain"]
+    code = "from traindoctor.agent.cli import main; raise SystemExit(main())"
+    command = [sys.executable, "-c", code, "chat", str(run), *options]
+    pipe = subprocess.PIPE
+    variables = {**os.environ, "DOCTOR_TIMEOUT": str(SILENCE)}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=variables) as process:
+        yield process
+        process.kill()
+
+
+def ask(talk: subprocess.Popen[str], line: str) -> None:
+    assert talk.stdin
+    talk.stdin.write(f"{line}\n")
+    talk.stdin.flush()
+
+
+def asked(server: ScriptedEndpoint, times: int) -> None:
+    """Wait until the model was asked so often."""
+    end = time.monotonic() + LIMIT
+    while len(server.requests) < times:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_after_ctrl_c_the_next_question_is_asked_and_quit_ends(
+    server: ScriptedEndpoint, talk: subprocess.Popen[str]
+) -> None:
+    for times in (1, 2):
+        ask(talk, "why does it hang?")
+        asked(server, times)
+        talk.send_signal(signal.SIGINT)
+    out, err = talk.communicate("/session\n/quit\n", timeout=LIMIT)
+    assert talk.returncode == 0 and err.count("Stopped.") == 2 and "Traceback" not in err
+    assert out.count("> why does it hang?") == 2 and "doctor chat --session" in out

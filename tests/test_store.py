@@ -1,0 +1,105 @@
+"""Kept sessions: which there are, what may name one, what an answer shows of the checks of its session."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from traindoctor.agent.errors import UsageError
+from traindoctor.agent.events import CallStarted, ReportReady, SessionStarted
+from traindoctor.agent.report import Checked, Report, RootCause
+from traindoctor.agent.session import diagnose
+from traindoctor.agent.store import checked_session, load_report, save_report, with_new_checks
+from traindoctor.agent.workspace import Workspace
+
+
+def report(session: str = "s1", status: str = "answer", *checked: tuple[str, str, str]) -> Report:
+    rows = [Checked.model_validate({"tool": t, "outcome": o, "why": w}) for t, o, w in checked]
+    return Report.model_validate({
+        "session": session, "status": status, "checked": rows,
+        "root_cause": RootCause(id=None if status == "answer" else "none.healthy"),
+    })  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "train.log").write_text("step 1 loss 2.5\nstep 2 loss 2.4\n")
+    return folder
+
+
+def test_a_finished_and_a_begun_session_can_be_gone_on_with(run: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    made = list(diagnose(Workspace([run]), "is it fine?", state=state))[-1]
+    assert isinstance(made, ReportReady)
+    assert checked_session(state, made.report.session) == made.report.session
+    events = diagnose(Workspace([run]), "is it fine?", state=state)
+    begun = next(events)
+    assert isinstance(begun, SessionStarted)
+    while not isinstance(next(events), CallStarted):
+        pass
+    events.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert checked_session(state, begun.session) == begun.session
+    with pytest.raises(UsageError, match="no session"):
+        load_report(state, begun.session)
+
+
+@given(st.text(max_size=100))
+@example("..")
+@example("../reports/s1")
+@example("s1.json")
+@example("s1\n")
+@example("\x1b[2J")
+@example("\ud800")
+def test_nothing_but_an_id_names_a_session(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    state = tmp_path_factory.getbasetemp() / "named"
+    if not state.exists():
+        (state / "reports").mkdir(parents=True)
+        save_report(state, report("s1", "healthy"))
+    if name == "s1":
+        return
+    with pytest.raises(UsageError) as caught:
+        checked_session(state, name)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "../../x", "/etc/x", ".hidden", "s" * 300, "é" * 100, "a\0b", "...."])
+def test_a_report_is_kept_among_the_reports_whatever_its_session_is_called(tmp_path: Path, name: str) -> None:
+    (tmp_path / "state" / "reports").mkdir(parents=True)
+    save_report(tmp_path / "state", report(name, "healthy"))
+    kept = sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*.json"))
+    assert len(kept) == 3
+    assert all(p.parts[:2] == ("state", "reports") and len(p.parts) in (3, 4) for p in kept)
+    assert load_report(tmp_path / "state", name).session == name
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 100])
+def test_a_database_that_is_none_knows_no_session(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "sessions.sqlite").write_bytes(content)
+    with pytest.raises(UsageError, match="no session"):
+        checked_session(tmp_path, "s1")
+
+
+def test_looking_for_a_session_waits_for_no_writer(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "sessions.sqlite", isolation_level=None)) as base:
+        base.execute("PRAGMA journal_mode=WAL")
+        base.execute("CREATE TABLE checkpoints (thread_id TEXT)")
+        base.execute("INSERT INTO checkpoints VALUES ('s1')")
+        base.execute("BEGIN IMMEDIATE")
+        assert checked_session(tmp_path, "s1") == "s1"
+
+
+def test_an_answer_shows_its_own_checks() -> None:
+    broken, denied = ("read_metrics", "failed", "no such file"), ("run_nccl_test", "not_allowed", "refused")
+    first = report("s1", "healthy", ("scan_logs", "finding", "died"), broken)
+    again = report("s1", "answer", ("scan_logs", "finding", "died"), broken, broken, denied)
+    assert [c.tool for c in with_new_checks(again, [first]).checked] == ["read_metrics", "run_nccl_test"]
+    assert with_new_checks(report("s1", "answer", broken), [first]).checked == []
+    assert len(again.checked) == 4, "the report itself keeps all"
+    assert with_new_checks(again, []) is again
+    assert len(with_new_checks(report("s1", "healthy", broken), [first]).checked) == 1

@@ -23,8 +23,8 @@ Part = Literal["requires", "any_of", "supports", "contradicts"]
 SHORT = 60  # characters of a value that is told itself
 SHOWN = 6  # predicates, lines and checks of one kind
 NULL = 0.0  # log odds of "none of these"
-UNSEEN = "Its signatures hit no line, and no predicate of its playbook is seen to hold."
-UNSUPPORTED = "no predicate of its playbook holds"  # what was not looked for may still be so
+UNSEEN = "No line that was read carries a signature of it, and no finding bears it out."
+UNSUPPORTED = "no predicate of its playbook holds in its favour"  # what was not looked for may still be so
 TELLING = 0.05  # probability from which a meaning of the words is preferred to a nearer one
 
 
@@ -269,7 +269,8 @@ def _against(out: Weighed, facts: Facts) -> list[Sentence]:
     if any_of and not out.of("any_of", "true") and (false := out.of("any_of", "false")):
         words = "; ".join(t.words for t in false[:3]) + (f" and {len(false) - 3} more" if false[3:] else "")
         ids = list(dict.fromkeys(i for t in false for i in t.ids))[:SHOWN]
-        said.append(Sentence(text=f"One of its signs would have to be there, and was looked for: {words}.", cites=ids))
+        text = f"One of its {len(any_of)} signs would have to be there; {len(false)} looked for do not hold: {words}."
+        said.append(Sentence(text=text, cites=ids))
     return said
 
 

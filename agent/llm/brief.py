@@ -6,7 +6,7 @@ Each part gets a share of the room; what one leaves, the next may use. What does
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ...index.search import Results, search
 from .. import salience
@@ -15,7 +15,7 @@ from ..planner import View
 from ..playbook import Playbook, causes
 from ..types import Evidence, Hypothesis
 from .fence import fenced, harmless
-from .room import Room, cut, encoded, fitting
+from .room import Room, cut, encoded, fitting, page, shortened
 from .shown import evidence_line
 
 RIVALS = 6  # hypotheses shown
@@ -27,8 +27,12 @@ _DIGITS = re.compile(r"\d+")
 
 
 def first_message(view: View, ranked: Sequence[Hypothesis], room: Room, most: int) -> str:
-    """Question, overview, ranking, evidence and passages in at most `most` bytes as they are encoded."""
-    head = f"Question: {harmless(view.question) or '(none: what is wrong with this run?)'}"
+    """Question, overview, ranking, evidence and passages in at most `most` bytes as they are encoded.
+
+    Args:
+        most: from 1,500 on; with next to no room, the question and the ranking are what is left.
+    """
+    head = f"Question: {question(view, room, most // 3) or '(none: what is wrong with this run?)'}"
     left = most - encoded(head) - 400  # marks and titles
     leaders = [h for n, h in enumerate(ranked[:RIVALS]) if n < 2 or h.probability >= SLIGHT]
     near, found = _near(view, leaders)
@@ -56,7 +60,25 @@ def first_message(view: View, ranked: Sequence[Hypothesis], room: Room, most: in
     add("rest", _rest(view, more, shown, int(left * 0.6)))
     add("others", _files(view, left, skip=whole)[0])
     order = ("overview", "ranking", "evidence", "settings", "rest", "passages", "files", "others")
-    return "\n\n".join([head, *(parts[name] for name in order if parts.get(name))])
+    return _whole(head, parts, order, most)
+
+
+def question(view: View, room: Room, most: int = 1 << 40) -> str:
+    """The question as it is sent: at most a quarter of the first request, with the count of what is cut."""
+    return shortened(harmless(view.question), min(room.first // 4, most), "the rest of the question was too long")
+
+
+def _whole(head: str, parts: Mapping[str, str], order: Sequence[str], most: int) -> str:
+    """The parts in order, without those that can be had by a tool where all do not fit."""
+    rank = ("ranking", "rest", "overview", "evidence", "files", "settings", "passages", "others")
+    kept = [name for name in rank if parts.get(name)]
+    while True:
+        text = "\n\n".join([head, *(parts[name] for name in order if name in kept)])
+        if encoded(text) <= most:
+            return text
+        if len(kept) <= 1:
+            return shortened(text, most - 120, "show_evidence has the rest")
+        kept.pop()
 
 
 def _listed(title: str, lines: Iterable[str], most: int) -> str:
@@ -186,12 +208,22 @@ def _overview(view: View, most: int, brief: bool) -> str:
     room_left = most - encoded(text) - 120
     if logs and not brief and room_left > 300:
         number = next(n for n, r in enumerate(view.results, 1) if r["call"]["tool"] == "scan_logs")
-        read_on = f'read_lines(file="result/{number}", start=...) shows the rest'
-        body = cut(harmless(logs), int(room_left * 0.9), read_on)
-        while encoded(body) > room_left:
-            body = cut(harmless(logs), int(len(body) * 0.85) - 120, read_on)
+        body = _beginning(harmless(logs), number, room_left)
         text += "\n" + fenced(body, "scan_logs")
     return f"Overview:\n{text}"
+
+
+def _beginning(text: str, number: int, most: int) -> str:
+    """The first lines of a result in so many bytes, and the call that shows the next."""
+    lines, characters = text.split("\n"), most
+    while True:
+        shown = page(lines, 1, 0, characters)
+        at = f"start={shown.line}, offset={shown.offset}" if shown.offset else f"start={shown.line}"
+        told = f"{shown.line - 1} of {len(lines)} lines are shown"
+        more = f'\n[cut: {told}; read_lines(file="result/{number}", {at}) reads on]' if shown.line else ""
+        if encoded(shown.text + more) <= most or characters < 20:
+            return shown.text + more
+        characters = int(characters * 0.85) - 10
 
 
 def _passages(view: View, leaders: Sequence[Hypothesis], near: Results, room: Room, most: int) -> str:
@@ -233,8 +265,10 @@ def _rest(view: View, more: list[Evidence], shown: list[Evidence], most: int) ->
     text = fenced("\n".join(kept), "more evidence") if kept else ""
     hidden = sum(keys.values())
     if hidden:
-        names, left = fitting((f"{k} {n}" for k, n in sorted(keys.items(), key=lambda kn: -kn[1])), 1100)
-        told = f"{', '.join(names)}" + (f" and {left} keys more" if left else "")
+        names, left = fitting(
+            (f"{k} {n}" for k, n in sorted(keys.items(), key=lambda kn: -kn[1])), min(1100, most - 250)
+        )
+        told = " and ".join(filter(None, [", ".join(names), f"{left} keys more" if left else ""]))
         text += f"\nNot shown: {hidden} of {len(everything)} pieces of evidence, many on lines that are ({told})."
         text += " show_evidence shows them."
     return text.strip()

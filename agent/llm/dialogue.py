@@ -8,46 +8,105 @@ Results are rendered anew for each request, so that old ones can be shortened wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..planner import View
 from ..types import Call
 from . import words
-from .fence import fenced
-from .room import Room, encoded
-from .shown import result_text
+from .fence import fenced, harmless
+from .room import Room, encoded, fitting, shortened
+from .shown import call_text, result_text
 
-_LATEST = 2  # results that are never shortened
+_TEXT = 300  # characters from which an older answer in words is shortened
+_KEPT = 160  # characters kept of it, and of what the model wrote
 _EARLIER = 600  # characters kept of a question's first message once the dialogue is too long
+_LEAST = 200  # characters of an answer of the latest exchange that stay, whatever the room
+_FOLDED = 500  # bytes that name the calls of what is left out
+_UNANSWERED = "not run: the session was interrupted"
+
+Message = dict[str, Any]
 
 
-def messages(view: View, entries: Sequence[Mapping[str, Any]], room: Room, most: int) -> list[dict[str, Any]]:
-    """The request's messages, at most about `most` bytes: older results first make way for one line each."""
-    found: list[dict[str, Any]] = [{"role": "system", "content": words.system()}]
-    results: list[tuple[int, int]] = []
-    openings: list[int] = []
+@dataclass(slots=True)
+class _Part:
+    """A message of the user, or what the model said together with the answers to its calls: never taken apart.
+
+    Attributes:
+        results: number of the result that each message shows; 0 for any other text.
+        waiting: ids of its calls that have no answer yet.
+        opens: whether it puts a question; `stays`: whether it holds for all that follows.
+    """
+
+    messages: list[Message]
+    results: list[int]
+    waiting: set[str] = field(default_factory=set)
+    opens: bool = False
+    stays: bool = False
+
+    @property
+    def by_user(self) -> bool:
+        return self.messages[0]["role"] == "user"
+
+
+def messages(
+    view: View, entries: Sequence[Mapping[str, Any]], room: Room, most: int, beside: int = 0
+) -> list[Message]:  # fmt: skip
+    """The messages of a request that has at most `room.dialogue` bytes, and at most `most`.
+
+    What is oldest makes way first: results, other answers, the model's own words, earlier questions, then whole
+    exchanges, which are counted. The question and the latest exchange stay, shortened where they alone are too long.
+
+    Args:
+        beside: bytes of the request without its messages: tools, settings, what is said behind them.
+    """
+    system: Message = {"role": "system", "content": words.system()}
+    parts = _parts(view, entries, room)
+    beside += _size(system)
+    bound = min(most, room.dialogue) - beside
+    if sum(map(_weight, parts)) > bound:
+        _Shortening(view, room, parts).to(min(bound, room.shortened - beside), bound)
+    return [system, *(m for part in parts for m in part.messages)]
+
+
+def _parts(view: View, entries: Sequence[Mapping[str, Any]], room: Room) -> list[_Part]:
+    """The dialogue in parts; every call is answered, and nothing else is."""
+    parts: list[_Part] = []
+    plain = False
     for entry in entries:
         kind = entry["is"]
         if kind == "user":
-            openings += [len(found)] if entry.get("opens") else []
-            found.append({"role": "user", "content": entry["text"]})
+            message = {"role": "user", "content": entry["text"]}
+            parts.append(_Part([message], [0], opens=bool(entry.get("opens")), stays=plain))
+            plain = False
+        elif kind == "plain":  # how to answer without tools is said next, and must be known from then on
+            plain = True
         elif kind == "model":
-            found.append(_assistant(entry))
-        elif kind == "tool":
-            found.append({"role": "tool", "tool_call_id": entry["id"], "content": entry["text"]})
-        elif kind == "result":
-            number = number_of(view, entry["identity"])
-            results += [(len(found), number)] if number else []
-            text = result_text(view, number, room) if number else "not run: the session was interrupted"
-            found.append({"role": "tool", "tool_call_id": entry["id"], "content": text})
-    if _size(found) > room.dialogue or most < room.dialogue:
-        _shorten(view, found, results, openings, min(most, room.shortened))
-    return found
+            parts.append(_Part([_assistant(entry)], [0], {c["id"] for c in entry["calls"]}))
+        elif kind in ("tool", "result"):
+            part = next((p for p in reversed(parts) if entry["id"] in p.waiting), None)
+            if part is None:
+                continue
+            number = (number_of(view, entry["identity"]) or 0) if kind == "result" else 0
+            text = entry["text"] if kind == "tool" else result_text(view, number, room) if number else _UNANSWERED
+            _answer(part, entry["id"], text, number)
+    for part in parts:
+        for call in part.messages[0].get("tool_calls", ()):
+            if call["id"] in part.waiting:
+                _answer(part, call["id"], _UNANSWERED, 0)
+    return parts
 
 
-def _assistant(entry: Mapping[str, Any]) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": entry["text"] or None}
+def _answer(part: _Part, to: str, text: str, number: int) -> None:
+    part.waiting.discard(to)
+    part.messages.append({"role": "tool", "tool_call_id": to, "content": text})
+    part.results.append(number)
+
+
+def _assistant(entry: Mapping[str, Any]) -> Message:
+    message: Message = {"role": "assistant", "content": entry["text"] or None}
     if entry["calls"]:
         message["tool_calls"] = [
             {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
@@ -58,29 +117,140 @@ def _assistant(entry: Mapping[str, Any]) -> dict[str, Any]:
     return message
 
 
-def _size(found: Sequence[Mapping[str, Any]]) -> int:
-    return sum(encoded(str(m.get("content") or "")) + encoded(str(m.get("tool_calls", ""))) + 40 for m in found)
+def _size(message: Message) -> int:
+    """Bytes of a message as the client encodes it, with its comma."""
+    return len(json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) + 1
 
 
-def _shorten(
-    view: View, found: list[dict[str, Any]], results: list[tuple[int, int]], openings: list[int], most: int
-) -> None:
-    size = _size(found)
-    old = results[:-_LATEST]
-    for at, number in old:
-        if size <= most:
+def _weight(part: _Part) -> int:
+    return sum(map(_size, part.messages))
+
+
+class _Shortening:
+    """Makes a dialogue shorter, step by step, until it fits."""
+
+    def __init__(self, view: View, room: Room, parts: list[_Part]) -> None:
+        self._view, self._room, self._parts = view, room, parts
+        self._size = sum(map(_weight, parts))
+        spoken = [n for n, p in enumerate(parts) if not p.by_user]
+        opened = [n for n, p in enumerate(parts) if p.opens] or [n for n, p in enumerate(parts) if p.by_user]
+        self._latest: _Part | None = parts[spoken[-1]] if spoken else None
+        self._question: _Part | None = parts[opened[-1]] if opened else None
+        last = (spoken or opened or [0])[-1]
+        self._older = [p for p in parts[:last] if p is not self._question and not p.stays]
+        self._since = [p for p in parts[last:] if p is not self._question and not p.stays]
+
+    def to(self, wanted: int, bound: int) -> None:
+        """Shorten what is older until `wanted` is reached, then leave out and cut what it takes for `bound`.
+
+        Args:
+            wanted, bound: bytes of all parts together.
+        """
+        for message, change in self._shorter():
+            if self._size <= wanted:
+                return
+            if _size({**message, **change}) < _size(message):
+                self._change(message, change)
+        self._fold(bound)
+        self._cut_latest(bound, max(_LEAST, bound // 2 // max(1, sum(len(p.messages) for p in self._since))))
+        if self._question is not None and self._size > bound:
+            most = max(2 * _LEAST, min(bound // 3, _weight(self._question) - (self._size - bound) - 40))
+            text = self._question.messages[0]["content"]
+            self._change(self._question.messages[0], {"content": shortened(text, most, "show_evidence has the rest")})
+        self._cut_latest(bound, _LEAST)
+        self._drop_calls(bound)
+
+    def _change(self, message: Message, change: Message) -> None:
+        before = _size(message)
+        message.update(change)
+        self._size += _size(message) - before
+
+    def _shorter(self) -> Iterator[tuple[Message, Message]]:
+        """Older messages with what they may become, in the order in which they make way."""
+        answers = [
+            (m, n) for p in self._older for m, n in zip(p.messages, p.results, strict=True) if m["role"] == "tool"
+        ]
+        yield from ((m, {"content": self._pointer(n)}) for m, n in answers if n)
+        for message, number in answers:
+            if not number and len(message["content"]) > _TEXT:
+                yield message, {"content": shortened(message["content"], _KEPT, "ask again for it")}
+        for said in (p.messages[0] for p in self._older if not p.by_user):
+            calls = [{**c, "function": {**c["function"], "arguments": "{}"}} for c in said.get("tool_calls", ())]
+            text = said["content"] and shortened(said["content"], _KEPT, "")
+            yield said, {"content": text, **({"tool_calls": calls} if calls else {})}
+        for asked in (p.messages[0] for p in self._older if p.by_user):
+            yield asked, {"content": shortened(asked["content"], _EARLIER, "show_evidence has what was shown here")}
+
+    def _pointer(self, number: int) -> str:
+        summary = " ".join(str(self._view.results[number - 1]["summary"]).split())[:200]
+        ids = list(self._view.evidence_of[number - 1]) if number <= len(self._view.evidence_of) else []
+        cited = f" ({ids[0]} to {ids[-1]})" if ids else ""
+        again = f'read_lines(file="result/{number}", start=1) shows it again'
+        return f"Shortened{cited}; {again}: {fenced(summary, 'summary')}"
+
+    def _fold(self, bound: int) -> None:
+        """Leave out the oldest parts, as many as it takes, and say in one message how many calls those were."""
+        folded: list[_Part] = []
+        for part in self._older:
+            if self._size + (_FOLDED + 400 if folded else 0) <= bound:
+                break
+            folded.append(part)
+            self._size -= _weight(part)
+        if not folded:
             return
-        summary = " ".join(str(view.results[number - 1]["summary"]).split())[:200]
-        short = f'Shortened; read_lines(file="result/{number}", start=1) shows it again: {fenced(summary, "summary")}'
-        size -= encoded(found[at]["content"]) - encoded(short)
-        found[at]["content"] = short
-    for at in openings[:-1]:
-        if size <= most:
+        told = _Part([{"role": "user", "content": self._left_out(folded)}], [0])
+        self._size += _weight(told)
+        # what was left out of this question's own exchanges stands behind it
+        order = {id(p): n for n, p in enumerate(self._parts)}
+        within = self._question is not None and order[id(self._question)] < order[id(folded[-1])]
+        gone = set(map(id, folded))
+        kept = [p for p in self._parts if id(p) not in gone]
+        kept.insert(1 + [p is self._question for p in kept].index(True) if within else 0, told)
+        self._parts[:] = kept
+
+    def _left_out(self, folded: Sequence[_Part]) -> str:
+        calls = [c["function"]["name"] for p in folded for c in p.messages[0].get("tool_calls", ())]
+        numbers = sorted({n for p in folded for n in p.results if n})
+        made = [self._view.results[n - 1]["call"] for n in reversed(numbers)]
+        written = dict.fromkeys(harmless(call_text(c["tool"], c["args"]))[:120] for c in made)
+        names, _ = fitting([*written, *(c for c in dict.fromkeys(calls) if not numbers)], _FOLDED)
+        text = f"{len(calls)} earlier calls are left out"
+        asked = sum(p.opens for p in folded)
+        text += f", with {asked} earlier questions" if asked else ""
+        if numbers:
+            which = f"result/{numbers[0]}" + (f" to result/{numbers[-1]}" if len(numbers) > 1 else "")
+            text += f"; their answers are {which} (read_lines)"
+        return f"{text}: {fenced(', '.join(names), 'calls')}" if names else text
+
+    def _cut_latest(self, bound: int, least: int) -> None:
+        """Cut the longest texts of the latest exchange, and what was said since, to one length that fits."""
+        if self._size <= bound:
             return
-        text = found[at]["content"]
-        short = f"{text[:_EARLIER]}\n[shortened: the evidence of this earlier question can be had by show_evidence]"
-        size -= encoded(text) - encoded(short)
-        found[at]["content"] = short
+        found = [(m, n) for p in self._since for m, n in zip(p.messages, p.results, strict=True)]
+        sizes = {id(m): encoded(str(m.get("content") or "")) for m, _ in found}
+        allowed = sum(sizes.values()) - (self._size - bound)
+        level = max(sizes.values(), default=0)
+        while level > least and sum(min(s, level + 150) for s in sizes.values()) > allowed:
+            level = max(least, int(level * 0.9))
+        for message, number in found:
+            if sizes[id(message)] > level + 150:
+                small = replace(self._room, result=level * 2 // 3)
+                text = result_text(self._view, number, small) if number else str(message["content"])
+                self._change(message, {"content": shortened(text, level, "read_lines has the rest" if number else "")})
+        if least <= _LEAST and self._size > bound:
+            for call in self._latest.messages[0].get("tool_calls", ()) if self._latest else ():
+                if len(call["function"]["arguments"]) > _LEAST:
+                    call["function"]["arguments"] = "{}"
+        self._size = sum(map(_weight, self._parts))
+
+    def _drop_calls(self, bound: int) -> None:
+        """Leave out the last of very many calls at once, each with its answer."""
+        part = self._latest
+        while part is not None and self._size > bound and len(calls := part.messages[0].get("tool_calls", ())) > 1:
+            gone = calls.pop()["id"]
+            at = next(n for n, m in enumerate(part.messages) if m.get("tool_call_id") == gone)
+            del part.messages[at], part.results[at]
+            self._size = sum(map(_weight, self._parts))
 
 
 def number_of(view: View, identity: str) -> int | None:

@@ -21,6 +21,8 @@ OWN = (SHOW, WEIGH, MORE, DIAGNOSIS)  # answered by the planner itself
 ANSWER = "answer"  # the cause of a question that asks for no diagnosis
 LEADING = 4  # hypotheses whose checks are offered
 _DESCRIBED = 280  # characters of a tool's description
+_UNTOLD = ("title", "additionalProperties")  # of an argument schema: what a model does not need
+_DISPENSABLE = ("description", "default", "maxLength", "minLength", "minimum")  # and what it can do without
 
 
 def chosen(view: View, ranked: Sequence[Hypothesis], room: Room) -> list[str]:
@@ -58,12 +60,23 @@ def _tells_more(tool: Tool, view: View, idle: set[str], barren: set[str]) -> boo
     return bool(tool.arguments.model_fields) or Call(tool.name).identity not in view.done
 
 
-def schemas(names: Sequence[str]) -> list[dict[str, Any]]:
-    """What the request's `tools` holds for these names, with the planner's own tools behind them."""
-    known = all_tools()
-    own = {DIAGNOSIS: _diagnosis(), MORE: _more(), SHOW: _show(), WEIGH: _weigh()}
-    found = [_function(n, _brief(known[n].description), parameters(known[n])) for n in names if n in known]
-    return [*found, *(_function(n, words.tool(n), own[n]) for n in OWN)]
+def schemas(names: Sequence[str], room: Room | None = None) -> list[dict[str, Any]]:
+    """What the request's `tools` holds for these names, with the planner's own tools behind them.
+
+    Args:
+        room: where it is scant, titles stand for descriptions, and the causes are not listed.
+    """
+    known, terse = all_tools(), room is not None and room.scant
+    own = {DIAGNOSIS: _diagnosis(listed=not terse), MORE: _more(), SHOW: _show(), WEIGH: _weigh()}
+    found = [_told(known[n], terse) for n in names if n in known]
+    return [*found, *(_function(n, words.tool(f"{n}_in_short" if terse else n), own[n]) for n in OWN)]
+
+
+def _told(tool: Tool, terse: bool) -> dict[str, Any]:
+    schema = parameters(tool)
+    if terse:
+        return _function(tool.name, tool.title, _bare(schema, _DISPENSABLE))
+    return _function(tool.name, _brief(tool.description), schema)
 
 
 def _function(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -72,18 +85,18 @@ def _function(name: str, description: str, schema: dict[str, Any]) -> dict[str, 
 
 def parameters(tool: Tool) -> dict[str, Any]:
     """The argument schema of a tool without what a model does not need."""
-    return _bare(tool.arguments.model_json_schema())
+    return _bare(tool.arguments.model_json_schema(), _UNTOLD)
 
 
-def _bare(schema: Any) -> Any:
+def _bare(schema: Any, without: tuple[str, ...]) -> Any:
     if isinstance(schema, list):
-        return [_bare(s) for s in schema]
+        return [_bare(s, without) for s in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        k: {name: _bare(p) for name, p in v.items()} if k == "properties" else _bare(v)
+        k: {name: _bare(p, without) for name, p in v.items()} if k == "properties" else _bare(v, without)
         for k, v in schema.items()
-        if k not in ("title", "additionalProperties")
+        if k not in without
     }
 
 
@@ -103,11 +116,11 @@ def _texts() -> dict[str, Any]:
     return {"type": "array", "items": {"type": "string"}}
 
 
-def _diagnosis() -> dict[str, Any]:
+def _diagnosis(*, listed: bool) -> dict[str, Any]:
     text, cites = {"type": "string"}, _texts()
     return _object(
         ["cause", "sentences"],
-        cause={"type": "string", "enum": [*causes(), ANSWER]},
+        cause={"type": "string", "enum": [*causes(), ANSWER]} if listed else text,
         sentences={"type": "array", "items": _object(["text", "cites"], text=text, cites=cites)},
         ruled_out={"type": "array", "items": _object(["cause", "why", "cites"], cause=text, why=text, cites=cites)},
     )

@@ -9,10 +9,11 @@ from typing import Any
 from ..planner import View
 from ..types import Evidence
 from .fence import fenced, harmless
-from .room import Room, cut
+from .room import Page, Room, fitting, page
 
 TEXT, VALUE = 240, 160  # characters of a line, and of a value, that a piece of evidence shows
 _PER_RESULT = 24  # pieces of evidence listed with a result
+_CALL = 300  # characters of a call as it is written about
 
 
 def evidence_line(e: Evidence, *more: Evidence, quoted: bool = True) -> str:
@@ -40,24 +41,39 @@ def _named(e: Evidence, text: str) -> str:
     return f"{e.id} {e.key}{said}"
 
 
-def result_text(view: View, number: int, room: Room, start: int = 1) -> str:
-    """The answer of call `number` (from 1) from a line on, with the ids of its evidence."""
+def result_text(view: View, number: int, room: Room, start: int = 1, offset: int = 0) -> str:
+    """The answer of call `number` (from 1) from a line on, with the ids of its evidence, and how to read on.
+
+    Args:
+        start: the first line shown, from 1; `offset`: characters of that line that were shown before.
+    """
     result = view.results[number - 1]
-    text = str(result["text"] or result["summary"])
-    lines = text.split("\n")
-    head = f"{' '.join(str(result['summary']).split())[:300]}"
-    body = "\n".join(lines[start - 1 :])
-    more = f" and {result['cut']} characters were not kept" if result.get("cut") else ""
-    read_on = f'read_lines(file="result/{number}", start=LINE) reads on{more}'
-    at = f" from line {start} of {len(lines)}" if start > 1 else ""
-    if start > 1:
-        return fenced(cut(harmless(body), room.result, read_on), f"result/{number}{at}")
-    text = cut(harmless(body), room.result, read_on)
-    shown = fenced(text if body.startswith(str(result["summary"])) else f"{harmless(head)}\n{text}", f"result/{number}")
-    return "\n".join([result["outcome"], shown, *_ids(view, number)])
+    lines = harmless(str(result["text"] or result["summary"])).split("\n")
+    shown = page(lines, start, offset, room.result)
+    text = "\n".join(filter(None, [shown.text, _read_on(result, number, lines, start, shown)]))
+    if start > 1 or offset:
+        at = f" from line {start} of {len(lines)}" + (f", character {offset}" if offset else "")
+        return fenced(text, f"result/{number}{at}")
+    summary = str(result["summary"])
+    if not lines[0].startswith(harmless(summary)):
+        text = f"{harmless(' '.join(summary.split())[:300])}\n{text}"
+    return "\n".join([result["outcome"], fenced(text, f"result/{number}"), *_ids(view, number, room)])
 
 
-def _ids(view: View, number: int) -> list[str]:
+def _read_on(result: Mapping[str, Any], number: int, lines: Sequence[str], start: int, shown: Page) -> str:
+    """What of a result is not shown, and the call that shows the next of it; empty where this is its end."""
+    lost = f"{result['cut']} characters behind the last line were not kept" if result.get("cut") else ""
+    if start > len(lines):
+        return "; ".join(filter(None, [f"[there are {len(lines)} lines", lost])) + "]"
+    if not shown.line:
+        return f"[this is the end; {lost}]" if lost else ""
+    told = f"{shown.line - start} of {len(lines)} lines and {len(shown.text)} characters are shown"
+    at = f", offset={shown.offset}" if shown.offset else ""
+    read_on = f'read_lines(file="result/{number}", start={shown.line}{at}) reads on'
+    return "; ".join(filter(None, [f"[cut: {told}", read_on, lost])) + "]"
+
+
+def _ids(view: View, number: int, room: Room) -> list[str]:
     """Which evidence a result became; lines that its text shows are named by their ids alone."""
     ids = list(view.evidence_of[number - 1])
     if not ids:
@@ -68,10 +84,27 @@ def _ids(view: View, number: int) -> list[str]:
         return [f"Evidence: {ids[0]} to {ids[-1]}, one for each line shown, in that order"]
     if all(found[i].kind == "document" for i in ids if i in found):
         return [f"Knowledge, {ids[0]} to {ids[-1]}: to be cited in an answer; a diagnosis cites lines of the run"]
-    lines = [evidence_line(found[i]) for i in ids[:_PER_RESULT] if i in found]
+    lines, _ = fitting((evidence_line(found[i]) for i in ids[:_PER_RESULT] if i in found), room.result * 3 // 4)
     rest = len(ids) - len(lines)
     more = [f"and {rest} more, {ids[-rest]} to {ids[-1]}: show_evidence"] if rest > 0 else []
     return ["Evidence:", fenced("\n".join(lines), "evidence"), *more]
+
+
+def fresh_results(view: View, numbers: Sequence[int], room: Room) -> str:
+    """Calls and their answers, the first ones while they fit into twice the room of one; the others are counted."""
+    shown: list[str] = []
+    left = 2 * room.result
+    for at, number in enumerate(numbers):
+        call = view.results[number - 1]["call"]
+        text = f"{harmless(call_text(call['tool'], call['args'])[:_CALL])}\n{result_text(view, number, room)}"
+        if shown and len(text) > left:
+            rest = numbers[at:]
+            which = f"result/{rest[0]}" + (f" to result/{rest[-1]}" if len(rest) > 1 else "")
+            shown.append(f"{len(rest)} more: {which}; read_lines shows them")
+            break
+        shown.append(text)
+        left -= len(text)
+    return "\n".join(shown)
 
 
 def evidence_by_id(view: View) -> dict[str, Evidence]:
@@ -91,9 +124,11 @@ def asked_evidence(view: View, ids: Sequence[str], key: str, room: Room) -> str:
         near = f"; there are {', '.join(keys)}" if keys and key else ""
         return f"no such evidence{near}"
     lines = [evidence_line(e) for e in wanted]
-    last = wanted[-1].id
-    text = cut("\n".join(lines), room.result, f"ask for ids up to {last} to see the rest")
-    return fenced(text, f"evidence {key}".strip())
+    kept, _ = fitting(lines, room.result)
+    kept = kept or [lines[0][: room.result]]
+    rest = [e.id for e in wanted[len(kept) :]]
+    more = f"\n{len(rest)} more are not shown, {rest[0]} to {rest[-1]}: ask for them by their ids" if rest else ""
+    return fenced("\n".join(kept), f"evidence {key}".strip()) + more
 
 
 def call_text(name: str, args: Mapping[str, Any]) -> str:

@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from traindoctor.agent import session
-from traindoctor.agent.llm.room import cut, encoded, fitting, room
+from traindoctor.agent.llm import planner
+from traindoctor.agent.llm.brief import first_message
+from traindoctor.agent.llm.room import Room, cut, encoded, fitting, room
 from traindoctor.agent.llm.settings import ModelSettings
 from traindoctor.agent.llm.words import system
+from traindoctor.agent.planner import View
+from traindoctor.agent.types import Hypothesis
 from traindoctor.agent.workspace import Workspace
 
 MOST = 32_000
@@ -75,3 +79,27 @@ def test_every_window_has_room_for_an_answer(window: int) -> None:
     assert r.shortened <= r.dialogue and r.first <= MOST
     if window >= 8_192:
         assert r.first / 3 < r.window
+
+
+def test_the_first_message_keeps_to_what_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "train.log").write_text(
+        "".join(f"step {n} loss {n}\n[rank{n}]: KeyError: '{n} \u4e2d'\n" for n in range(300))
+    )
+    (run / "config.yaml").write_text("\n".join(f"setting_{n}: {n}" for n in range(300)))
+    seen: list[tuple[int, int]] = []
+
+    def measured(view: View, ranked: list[Hypothesis], layout: Room, most: int) -> str:
+        for window in (4_096, 16_384, 131_072):
+            for bytes_left in (1_500, 2_500, 6_000, 18_000):
+                text = first_message(view, ranked, room(window), bytes_left)
+                seen.append((encoded(text), bytes_left))
+                assert text.startswith("Question: why \u4e2d") and "characters are shown" in text
+                assert "Ranking by predicates:" in text or bytes_left < 2_500
+        return first_message(view, ranked, layout, most)
+
+    monkeypatch.setattr(planner, "first_message", measured)
+    model = ModelSettings("any", window=8_192)
+    session.first_request(Workspace([run]), "why \u4e2d? " * 20_000, model, state=tmp_path / "state")
+    assert len(seen) == 12 and all(size <= most for size, most in seen)

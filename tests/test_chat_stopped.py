@@ -63,3 +63,35 @@ def test_after_ctrl_c_the_next_question_is_asked_and_quit_ends(
     out, err = talk.communicate("/session\n/quit\n", timeout=LIMIT)
     assert talk.returncode == 0 and err.count("Stopped.") == 2 and "Traceback" not in err
     assert out.count("> why does it hang?") == 2 and "doctor chat --session" in out
+
+
+SLOW = """
+import sys, time
+from traindoctor.agent.cli import main
+from traindoctor.agent.tool import Tool, all_tools, clean
+from traindoctor.agent.types import Risk
+def slow(ws):
+    "Takes long."
+    sys.stderr.write("sleeping\\n")
+    time.sleep(600)
+    return clean("ok")
+all_tools()["zz_slow"] = Tool("zz_slow", slow, Risk.READ, ("test.*",), True)
+raise SystemExit(main())
+"""
+
+
+def test_quit_waits_for_no_check_that_goes_on(tmp_path: Path) -> None:
+    run = shutil.copytree(INCIDENT, tmp_path / "run")
+    command = [sys.executable, "-c", SLOW, "chat", str(run), "--offline", "--plain"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as talk:
+        ask(talk, "why does it hang?")
+        assert talk.stderr
+        while (line := talk.stderr.readline()) != "sleeping\n":
+            assert line
+        talk.send_signal(signal.SIGINT)
+        try:
+            out, err = talk.communicate("/quit\n", timeout=LIMIT)
+        finally:
+            talk.kill()
+    assert talk.returncode == 0 and "Stopped." in err and out.endswith("> /quit\n")

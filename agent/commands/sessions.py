@@ -61,5 +61,5 @@ def _list(json: bool, limit: int) -> None:
     for entry in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.time))
         about = entry.question or ", ".join(entry.roots)
-        print_line(f"{entry.id}  {when}  {entry.status:<21}  {entry.cause or '-'}")
+        print_line(one_line(f"{entry.id}  {when}  {entry.status:<21}  {entry.cause or '-'}"))
         print_line(f"  {one_line(about)[:100]}")

@@ -14,9 +14,10 @@ from ..playbook import KNOWLEDGE
 XID = re.compile(r"Xid\s?\((?P<pci>(?:PCI:)?[0-9a-fA-F:.]+)\)[^\n]{0,20}?: (?P<code>\d{1,3})\b(?P<rest>.*)")
 SXID = re.compile(r"SXid\s?\((?P<pci>(?:PCI:)?[0-9a-fA-F:.]+)\)[^\n]{0,20}?: (?P<code>\d{4,6})\b")
 XID_WORDS = re.compile(r"\bXid\s?(?:error|code|event)?\s?[:=#]?\s?(?P<code>\d{1,3})\b(?!\.\d)")
-OFF_THE_BUS = re.compile(r"fallen off the bus|GPU is lost\b|GPU_IS_LOST", re.IGNORECASE)
+OFF_THE_BUS = re.compile(r"(?:NVRM: |Xid \(|nvidia).{0,160}fallen off the bus|GPU is lost\b|GPU_IS_LOST", re.IGNORECASE)
 CARD = re.compile(r"NVRM:.{0,20}NVIDIA GPU (?P<pci>[0-9a-fA-F:.]+)|NVRM: GPU (?:at PCI:)?(?P<other>[0-9a-fA-F:.]+)")
 KERNEL = re.compile(r"NVRM:|^\$? ?(?:sudo )?(?:dmesg|journalctl)\b|^\[\s*\d+\.\d{6}\]|\bkernel: ")
+_WORDS = re.compile(r"NVRM|S?Xid|fallen off|GPU.is.lost", re.IGNORECASE)
 SEARCHED = re.compile(r"(?:dmesg|journalctl|kern\.log|/var/log/\S+)[^\n]*grep[^\n]*xid", re.IGNORECASE)
 NVLINK5 = re.compile(r"^,?\s*(?P<unit>[A-Z]\w*(?:/\w+)?)\s+(?P<severity>(?:Link )?Fatal|Non-?fatal)\b", re.IGNORECASE)
 RECOVERY = re.compile(r"recovery action changed.{0,40}to (?:0x\w+ )?\(?([\w ]+)\)?", re.IGNORECASE)
@@ -73,3 +74,9 @@ def culprit(codes: list[Xid]) -> Xid | None:
     sick = [x for x in own if x.known and x.known["blame"] == "hardware" and x.known["bucket"] != "IGNORE"]
     marks = [x for x in codes if x.known and x.known["blame"] == "hardware" and not x.nonfatal]
     return next(iter(sick or own or marks), None)
+
+
+def begin(text: str) -> int | None:
+    """Where in a line the kernel's words begin."""
+    m = _WORDS.search(text)
+    return m.start() if m else None

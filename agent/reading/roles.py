@@ -8,7 +8,7 @@ from pathlib import PurePath
 from .flight.form import is_dump
 from .inflate import utf16
 
-ROLES = ("log", "config", "metrics", "checkpoint", "data", "code", "environment", "capture", "trace", "other")
+ROLES = ("log", "config", "metrics", "checkpoint", "data", "code", "environment", "capture", "trace", "note", "other")
 OWN = re.compile(r"^doctor-report\.(json|md|html)$|^doctor\.toml$")
 
 _PACKED = re.compile(r"\.(gz|zst|bz2|xz)$")
@@ -46,6 +46,7 @@ _BY_NAME: list[tuple[re.Pattern[str], str]] = [
         ),
         (r"^(uv|poetry|pixi|conda)?[-_.]?lock(file|_excerpt)?([-_.].*)?(\.txt)?$", "environment"),
         (r"^(dockerfile|makefile|containerfile)$", "config"),
+        (r"^(readme|changelog|contributing|license|security)\b|\.(md|rst)$", "note"),
     )
 ]
 # What W&B's client notes about itself: its tracebacks are not the run's.

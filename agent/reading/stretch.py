@@ -9,9 +9,10 @@ import numpy as np
 
 from .anchors import EVENT, FRAME, RANKS, RESTART, WARNING, is_harmless
 from .harvest import SLOTS, TEMPLATES, Harvest, Slot, template
+from .hearsay import is_hearsay
 from .hit_line import HitLine, line_starts
 from .lines import is_bar, without_escapes
-from .patterns import Pattern, Scanner
+from .patterns import Pattern, Scanner, searcher
 from .pieces import Piece, newlines
 
 TAIL = 1 << 16
@@ -111,6 +112,8 @@ class Stretch:
         if captures is None:
             return
         found = line.found(at, captures)
+        if is_hearsay(found.stripped.body, lambda: _begin(pattern.regex, found.stripped.body)):
+            return
         if slot is None:
             key = (index, rank if len(h.slots) < SLOTS else None)
             slot = h.slots.setdefault(key, Slot())
@@ -150,3 +153,9 @@ class Stretch:
                 if self._starts is not None:  # escapes were taken off: the line begins elsewhere in the file
                     start = int(self._starts[lines - piece.lines])
                 self.harvest.rank(int(next(g for g in m.groups() if g is not None)), lines + 1, piece.offset + start)
+
+
+def _begin(regex: str, body: str) -> int | None:
+    search = searcher(regex)
+    m = search.search(body) if search else None
+    return m.start() if m else None

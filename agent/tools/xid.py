@@ -12,6 +12,7 @@ from ..reading import kernel_log as kl
 from ..reading.anchor_lines import Hit, anchored
 from ..reading.anchor_windows import around
 from ..reading.files import Line
+from ..reading.hearsay import is_hearsay
 from ..reading.kernel_now import KernelLog, kernel_log
 from ..tool import clean, failed, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
@@ -49,7 +50,7 @@ def xid_errors(ws: Workspace) -> ToolResult:
     only what is near the run's time. Finds cards that fell off the bus also where no Xid was printed, names the code
     that came first, and says when a kernel log was read and holds none.
     """
-    hits = anchored(ws).of("xid")
+    hits = [h for h in anchored(ws).of("xid") if not is_hearsay(h.text, lambda h=h: kl.begin(h.text))]
     now = kernel_log(ws) if ws.live else KernelLog()
     seen = [*(_recorded(ws, hit) for hit in hits), *_living(ws, now)]
     codes = [(s, x) for s in seen if (x := kl.xid_of(s.text)) and not kl.SEARCHED.search(s.text)]

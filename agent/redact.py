@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from .disguises import View, unpacked, views
-from .secret_kinds import Kind, Kinds, drawn, goes_on, kinds
+from .secret_kinds import Kind, Kinds, drawn, goes_on, kinds, unfinished
 
 _PLACEHOLDER = re.compile(rb"<SECRET:[a-z]+:\d+>")
 WINDOW, OVERLAP = 32_768, 8_192  # bytes; a secret of up to `OVERLAP` lies whole in some window
@@ -128,11 +128,17 @@ def _in_view(view: View, table: Kinds) -> Iterator[Found]:
     for start, end in _regions(view.data, table):
         for rank, kind in enumerate(table.rows):
             for first, last in kind.matches(view.data, start, end):
-                yield Found(view.pieces(first, last), view.data[first:last], kind.name, rank)
+                if not _cut(view.data, first, last, end):
+                    yield Found(view.pieces(first, last), view.data[first:last], kind.name, rank)
     for rank, kind in enumerate(table.rows):
         if kind.long and b"-----BEGIN" in view.data:
             for first, last in kind.matches(view.data, 0, len(view.data)):
                 yield Found(view.pieces(first, last), view.data[first:last], kind.name, rank)
+
+
+def _cut(data: bytes, first: int, last: int, end: int) -> bool:
+    """Whether a window's end cut a value off that the next window holds whole: half a word is not judged."""
+    return last == end < len(data) and data[end - 1] != 10 and first >= end - OVERLAP // 2
 
 
 def _over_lines(view: View, table: Kinds, others: list[Found]) -> Iterator[Found]:
@@ -142,7 +148,7 @@ def _over_lines(view: View, table: Kinds, others: list[Found]) -> Iterator[Found
         for rank, kind in enumerate(table.rows):
             for first, last in kind.matches(view.data, start, end, glued=True):
                 cut = _own_end(view, kind, first, last, set(begins))
-                if len(pieces := view.pieces(first, cut)) > 1:
+                if len(pieces := view.pieces(first, cut)) > 1 and not _cut(view.data, first, last, end):
                     yield Found(pieces, view.data[first:cut], kind.name, rank)
 
 
@@ -152,10 +158,13 @@ def _own_end(view: View, kind: Kind, first: int, last: int, begins: set[int]) ->
     while text.parent is not None:
         text = text.parent
     end = first + pieces[0][1] - pieces[0][0]
+    quotes = [c for c in view.data[max(first - 9, 0) : first] if c in b"\"'"]  # what closes one of these ends the value
     for (_, before), (start, stop) in pairwise(pieces):
         further = end + stop - start
         rest, after = view.data[end:further], view.data[further : further + 1]
         needed = kind.token and not kind.whole(view.data[first:end])
+        needed |= kind.length > end - first or unfinished(view.data[first:end], view.data[first:last])
+        needed |= after != b"" and after[0] in quotes
         needed |= text.data.startswith((b"\\\n", b"\\\r\n"), before)  # a shell's way to say that the word goes on
         if start in begins or not (needed or (goes_on(rest) and after not in (b"=", b":", b"(", b"["))):
             break

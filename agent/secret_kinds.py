@@ -22,6 +22,8 @@ _RUN = re.compile(rb"[A-Za-z0-9]+")
 _IN_CODE = re.compile(rb"^[$~/.@%<{*]|[\[({]|://")
 _NUMBERED = re.compile(rb"[A-Za-z]+\d{1,6}$")
 _PARTS = re.compile(rb"[A-Z]+|[a-z]+|[0-9]+")
+_PRINTED = re.compile(rb"[ -~]+")
+_UUID = re.compile(rb"(?i)(?:[a-z]{1,4}-)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Kind:
         judge: whether a value that matched is a secret after all.
         unless: what must not stand in the match before the secret; None for nothing.
         long: whether it goes over many lines.
+        length: bytes of a secret of this kind, where all are as long; otherwise 0.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Kind:
     judge: Callable[[bytes], bool]
     unless: Any = None
     long: bool = False
+    length: int = 0
 
     def matches(self, data: bytes, start: int, end: int, *, glued: bool = False) -> Iterator[tuple[int, int]]:
         """Start and end of each secret of this kind between two offsets.
@@ -95,7 +99,8 @@ def kinds() -> Kinds:
                 judge = JUDGES[row.get("check", "")]
                 unless = compiled(f"(?i){row['unless']}") if "unless" in row else None
                 ways = compiled(text), compiled(_open(text))
-                rows.append(Kind(row["kind"], part == "tokens", *ways, judge, unless, row.get("long", False)))
+                more = row.get("long", False), row.get("length", 0)
+                rows.append(Kind(row["kind"], part == "tokens", *ways, judge, unless, *more))
             except (re2.error, KeyError) as trouble:
                 raise KnowledgeError(f"secrets.yaml: {row['kind']}: {trouble}") from None
     return Kinds(
@@ -109,7 +114,7 @@ def kinds() -> Kinds:
 
 def _open(pattern: str) -> str:
     """The pattern whatever stands behind."""
-    return pattern.removesuffix(r"\b")
+    return pattern.removesuffix(r"\b").removesuffix("(?:[^A-Za-z0-9+/=]|$)")
 
 
 def _encoded(starts: list[str]) -> set[str]:
@@ -154,6 +159,11 @@ def goes_on(rest: bytes) -> bool:
     return drawn(rest, least=6) or (mixed and not _NUMBERED.match(rest))
 
 
+def unfinished(part: bytes, whole: bytes) -> bool:
+    """Whether this part of a value is one of which more is known to come: a UUID has all its groups."""
+    return _UUID.match(whole) is not None and _UUID.match(part) is None
+
+
 @cache
 def _harmless() -> Any:
     table = yaml.load(TABLE.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -172,7 +182,7 @@ def _value(value: bytes) -> bool:
 
 
 def _random(value: bytes) -> bool:
-    return len(value) >= 16 and _value(value) and drawn(value)
+    return len(value) >= 16 and _value(value) and (drawn(value) or _UUID.match(value) is not None)
 
 
 def _flag(value: bytes) -> bool:
@@ -196,7 +206,8 @@ def _userpass(value: bytes) -> bool:
         held = base64.b64decode(value + b"=" * (-len(value) % 4))
     except (binascii.Error, ValueError):
         return False
-    return b":" in held and held.isascii() and held.decode("ascii").isprintable()
+    told = _PRINTED.match(held)  # what a next line glued to it holds, is anything
+    return told is not None and b":" in told[0] and (told.end() == len(held) or told.end() >= 8)
 
 
 JUDGES: dict[str, Callable[[bytes], bool]] = {

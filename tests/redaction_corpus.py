@@ -96,6 +96,25 @@ TOKENS: dict[str, Callable[[Dice], str]] = {
     "age": lambda d: "AGE-SECRET" + "-KEY-1" + d(58, "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L"),
     "digitalocean": lambda d: "do" + "p_v1_" + d(64, HEX),
     "grafana": lambda d: "gl" + "sa_" + d(32) + "_" + d(8, HEX),
+    "kaggle-token": lambda d: "KG" + "AT_" + d(32, HEX),
+    "alibaba": lambda d: "LT" + "AI5t" + d(18),
+    "volcengine": lambda d: "AK" + "LT" + d(43),
+    "tencent": lambda d: "AK" + "ID" + d(32),
+    "atlassian": lambda d: "AT" + "ATT3xFfGF0" + d(170, URLSAFE) + "=" + d(8, HEX.upper()),
+    "cerebras": lambda d: "cs" + "k-" + d(48, string.ascii_lowercase + string.digits),
+    "crypt": lambda d: "$" + "6$" + d(16, WORD + "./") + "$" + d(86, WORD + "./"),
+    "doppler": lambda d: "dp" + ".pt." + d(43),
+    "fireworks": lambda d: "fw" + "_" + d(24),
+    "fly": lambda d: "fm" + "2_" + d(120, BASE64),
+    "jina": lambda d: "ji" + "na_" + d(60),
+    "linear": lambda d: "lin" + "_api_" + d(40),
+    "mailgun": lambda d: "ke" + "y-" + d(32, HEX),
+    "notion": lambda d: "nt" + "n_" + d(46),
+    "pinecone": lambda d: "pc" + "sk_" + d(6) + "_" + d(63),
+    "postman": lambda d: "PM" + "AK-" + d(24, HEX) + "-" + d(34, HEX),
+    "pulumi": lambda d: "pu" + "l-" + d(40, HEX),
+    "sentry": lambda d: "sntr" + "ys_" + d(120, BASE64),
+    "tailscale": lambda d: "ts" + "key-auth-" + d(12) + "CNTRL-" + d(32),
 }
 
 LINES = (
@@ -132,6 +151,8 @@ PLACED: dict[str, tuple[Callable[[Dice], str], tuple[str, ...]]] = {
     "azure-storage": (lambda d: d(86, BASE64) + "==", (
         "DefaultEndpointsProtocol=https;AccountName=a;AccountKey={s};EndpointSuffix=core.windows.net",
         "AZURE_STORAGE_KEY={s}", "account_key: {s}")),
+    "aws-pair": (lambda d: d(38, BASE64) + "a9", ("AK" "IAABCDEFGHIJ234567:{s}",)),
+    "azure-account": (lambda d: d(76, BASE64) + "AS" "tA" + d(6, BASE64) + "==", ("AZURE_ACCOUNT_KEY={s}", "AccountKey={s};x=1")),
     "azure-sas": (lambda d: quote(d(43, BASE64) + "=", safe=""), (
         "https://a.blob.core.windows.net/c/b?sv=2022-11-02&se=2026-01-01&sr=b&sp=r&sig={s}",)),
     "presigned": (lambda d: d(64, HEX), (
@@ -145,10 +166,15 @@ PLACED: dict[str, tuple[Callable[[Dice], str], tuple[str, ...]]] = {
         "docker login -u bob -p {s} registry.io", "connect(host='h', user='u', passwd='{s}')",
         "<password>{s}</password>", "setenv DB_PASSWORD {s}", '("password", "{s}")', "MLFLOW_TRACKING_PASSWORD={s}",
         "- name: DB_PASSWORD\n  value: {s}", '{{"name": "DB_PASSWORD", "value": "{s}"}}', "openssl rsa -passin pass:{s}",
-        "os.environ['SMTP_PASSWORD'] = '{s}'", "DatabaseError: login failed (uid=sa;pwd={s};)", "passphrase: '{s}'")),
+        "os.environ['SMTP_PASSWORD'] = '{s}'", "DatabaseError: login failed (uid=sa;pwd={s};)", "passphrase: '{s}'",
+        "ssh_pass={s}", "export SMB_PASS={s}", "ANSIBLE_BECOME_PASS={s}", '{{"user": "bob", "pass": "{s}"}}', "u=bob pass={s}",
+        "REDISCLI_AUTH={s}")),
+    "uuid": (lambda d: "-".join(d(n, HEX) for n in (8, 4, 4, 4, 12)), (
+        "MODELSCOPE_API_TOKEN=ms-{s}", "access_token: {s}", "HEROKU_API_KEY={s}")),
     "url": (lambda d: d.password().replace("%", "x").replace("^", "y"), (
         "postgresql://bob:{s}@10.0.0.1:5432/runs", "redis://:{s}@cache:6379/0", "pip install -i https://u:{s}@pypi.corp/s",
         "mongodb+srv://root:{s}@c0.mongodb.net", "https_proxy=http://me:{s}@proxy:3128", "amqp://guest:{s}@mq//")),
+    "url-user": (lambda d: d(40), ("git clone https://{s}@git.corp/a/b.git", "https://{s}@o1.ingest.host/2")),
     "curl-user": (lambda d: d.password(), ("curl -u bob:{s} https://h/x", "curl --user 'bob:{s}' https://h/x")),
     "netrc": (lambda d: d.password(), (
         "machine api.host login user password {s}", "machine a\n\tlogin u\n\tpassword {s}", "default login a password {s}")),
@@ -161,7 +187,7 @@ PLACED: dict[str, tuple[Callable[[Dice], str], tuple[str, ...]]] = {
         "Cookie: theme=dark; session={s}; x=1", "Set-Cookie: sid={s}; Path=/; HttpOnly", "'cookie': 'sessionid={s}'")),
     "basic": (lambda d: base64.b64encode(f"bob:{d.password()}{d(8)}".encode()).decode(), (
         "Authorization: Basic {s}", "'Authorization': 'Basic {s}'", "proxy-authorization: Basic {s}",
-        '{{"auths": {{"nvcr.io": {{"auth": "{s}"}}}}}}')),
+        '{{"auths": {{"nvcr.io": {{"auth": "{s}"}}}}}}', "sent basic {s}")),
     "kubeconfig": (lambda d: base64.b64encode(d(120).encode()).decode(), (
         "    client-key-data: {s}", "    token: {s}")),
     "comet": (lambda d: d(25), ("COMET_API_KEY={s}", "comet_ml.init(api_key='{s}')", "[comet]\napi_key={s}")),

@@ -59,6 +59,7 @@ def diagnose(
         events; the last is `ReportReady`.
     """
     began = time.perf_counter()
+    question = _whole(question)
     folder, degraded = usable_state(state)
     name = session or new_session()
     yield SessionStarted(name)
@@ -72,6 +73,11 @@ def diagnose(
     report.meta.seconds = round(time.perf_counter() - began, 3)
     save_report(folder, report)
     yield ReportReady(report)
+
+
+def _whole(text: str) -> str:
+    """A text that can be kept and sent: a terminal in another encoding hands over halves of characters."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _same_run(folder: Path, session: str, workspace: Workspace) -> None:
@@ -110,6 +116,8 @@ def first_request(
     import shutil
     import tempfile
 
+    question = _whole(question)
+
     from .llm.planner import Showing
 
     with tempfile.TemporaryDirectory(prefix="doctor-") as scratch:
@@ -136,7 +144,7 @@ class _Order:
     intent: str
     model: ModelSettings | None
 
-    def planner(self, tell: Callable[[Event], None]) -> Planner:
+    def planner(self, tell: Callable[[Event], None], stop: Callable[[], bool]) -> Planner:
         """The model's planner where one is named."""
         from .planner import Offline
 
@@ -144,7 +152,7 @@ class _Order:
             return Offline()
         from .llm.planner import Model
 
-        return Model(self.model, tell)
+        return Model(self.model, tell, stop)
 
 
 class _Left(BaseException):
@@ -163,7 +171,7 @@ def _events(order: _Order, values: dict[str, Any]) -> Iterator[Event]:
 
     def work() -> None:
         try:
-            values.update(_run(order, tell))
+            values.update(_run(order, tell, order.planner(tell, left.is_set)))
             inbox.put(None)
         except BaseException as e:  # noqa: BLE001 - carried over to the caller's thread, which raises it
             inbox.put(e)
@@ -180,7 +188,7 @@ def _events(order: _Order, values: dict[str, Any]) -> Iterator[Event]:
     thread.join()
 
 
-def _run(order: _Order, tell: Callable[[Event], None], planner: Planner | None = None) -> dict[str, Any]:
+def _run(order: _Order, tell: Callable[[Event], None], planner: Planner) -> dict[str, Any]:
     os.environ.setdefault("LANGSMITH_TRACING", "false")
     os.environ.setdefault("LANGGRAPH_STRICT_MSGPACK", "true")
     from langgraph.types import Command
@@ -189,7 +197,6 @@ def _run(order: _Order, tell: Callable[[Event], None], planner: Planner | None =
     from .graph import Context, build_graph
 
     asks = order.approve is not None
-    planner = planner or order.planner(tell)
     context = Context(order.workspace, planner, order.allow, asks, order.intent, tell, order.notes)
     with closing(planner), open_checkpoints(order.folder, order.notes) as checkpointer:
         graph = build_graph(checkpointer)

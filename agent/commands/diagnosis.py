@@ -41,6 +41,7 @@ def ask(
 ) -> int:
     """Diagnose a run: name the root cause, show the evidence, say how to repair it."""
     from ..config import settle
+    from ..store import checked_session, turns, usable_state, with_new_checks
     from . import output
     from .model import model_settings
 
@@ -49,11 +50,13 @@ def ask(
         settle(), model=model, base_url=base_url, max_calls=max_calls, max_tokens=max_tokens, max_seconds=max_seconds,
         max_cost=max_cost, offline=offline, required=require_model,
     )  # fmt: skip
+    state = usable_state()[0]
+    before = turns(state, checked_session(state, session)) if session else []
     order = _Order(question, run, also, good, allow, session, quiet, pid, model=asked)
     if show_prompt:
         return _show_prompt(order)
     report = _diagnose(order)
-    output.show(report, form)
+    output.show(report if json else with_new_checks(report, before), form)
     return _exit_code(report, fail_on, require_model)
 
 

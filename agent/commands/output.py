@@ -42,10 +42,9 @@ def show(report: Report, form: Form) -> None:
     if form is Form.JSON:
         print_line(report.to_json())
     elif form is Form.MARKDOWN:
-        from ..markdown import as_markdown
-        from ..redact import Redactor
+        from .export import exported
 
-        print_line(Redactor().redact(as_markdown(report)))
+        print_line(exported([report], ".md").decode().rstrip("\n"))
     elif form is Form.PLAIN:
         from ..render import as_plain
 

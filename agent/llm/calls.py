@@ -146,7 +146,10 @@ class _Calls:
                 return self._refuse(entry, "arguments", why=f"there are results 1 to {len(view.results)}")
             if not isinstance(start, int) or start < 1:
                 return self._refuse(entry, "arguments", why="start is the number of a line, from 1")
-            return self._answer(entry, result_text(view, number, room, start))
+            offset = arguments.get("offset", 0)
+            if not isinstance(offset, int) or offset < 0:
+                return self._refuse(entry, "arguments", why="offset is a number of characters, from 0")
+            return self._answer(entry, result_text(view, number, room, start, offset))
         return self._refuse(entry, "unknown", name=name[:80])
 
     def _described(self, name: str) -> str:
@@ -155,7 +158,8 @@ class _Calls:
         tool = all_tools().get(name)
         if tool is None:
             return harmless(words.again("unknown", name=name[:80]))
-        return f"{tool.description}\narguments: {json.dumps(offers.parameters(tool))}"
+        told = f"{tool.description}\narguments: {json.dumps(offers.parameters(tool))}"
+        return cut(told, self._room.result, "ask for another tool")
 
     def _tool(self, name: str, arguments: dict[str, Any], entry: dict[str, Any]) -> None:
         tool = all_tools().get(name)

@@ -15,16 +15,17 @@ from ..planner import Diagnosis, Offline, Step, View
 from ..types import Call, Hypothesis
 from . import calls as reading
 from . import conclusion, dialogue, offers, words
-from .brief import first_message
+from .brief import first_message, question
 from .fence import harmless
 from .limits import Limits
 from .room import Room, room
 from .settings import ModelSettings
-from .shown import call_text, evidence_by_id, result_text
+from .shown import evidence_by_id, fresh_results
 from .turn import ModelTrouble, Turn
 from .wire import Wire
 
 ANSWERS = 40  # in one step, where no limit is set
+NARROW = 7_000  # bytes that even a request after an overflow needs
 SCANT = 8_192  # tokens: with less, the first message holds little more than the ranking
 _ID, _SPAN = re.compile(r"\bE\d+\b"), re.compile(r"\bE(\d+) to E(\d+)\b")
 _TAKEN_OUT = re.compile(r"<SECRET:[\w-]+:\d+>")
@@ -38,10 +39,17 @@ class Model:
     usable, or the limits of the question are reached.
     """
 
-    def __init__(self, settings: ModelSettings, tell: Callable[[Event], None] = lambda event: None) -> None:
+    def __init__(
+        self,
+        settings: ModelSettings,
+        tell: Callable[[Event], None] = lambda event: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`stop` is asked while an answer is waited for: whether nobody wants it any more."""
         self._settings = settings
         self._tell = tell
         self._wire = Wire(settings)
+        self._wire.stop = stop
         self._offline = Offline()
 
     def next(self, view: View) -> Step:
@@ -148,8 +156,8 @@ class _Talk:
         else:
             for _, body in islice(self.view.texts(), 64):
                 self.wire.learn(body)
-            spare = self.room.first - self.wire.size(self.request(last=False)) - 60
-            text = first_message(self.view, self.ranked, self.room, max(2_000, spare))
+            spare = self.room.first - self.wire.size(self.request(last=False)) - 160
+            text = first_message(self.view, self.ranked, self.room, max(1_500, spare))
             if self.view.earlier:
                 told = self.view.earlier
                 text += f"\n\nEarlier verdict: {told['root_cause']['id']} ({told['status']})"
@@ -159,16 +167,17 @@ class _Talk:
         """The body of the next request."""
         made = dialogue.setup(self.entries) or {"tools": []}
         plain = any(e["is"] == "plain" for e in self.entries)
-        said = dialogue.messages(self.view, self.entries, self.room, most)
-        if last:
-            said.append({"role": "user", "content": words.again("last")})
+        tools = [] if plain else offers.schemas(made["tools"], self.room)
+        behind = [{"role": "user", "content": words.again("last")}] if last else []
         choice = {"type": "function", "function": {"name": offers.DIAGNOSIS}} if last and not plain else None
-        return self.wire.body(said, [] if plain else offers.schemas(made["tools"]), choice)
+        beside = self.wire.size(self.wire.body(behind, tools, choice))
+        said = dialogue.messages(self.view, self.entries, self.room, most, beside)
+        return self.wire.body([*said, *behind], tools, choice)
 
     def _ask(self) -> Turn:
         last = self._was_last = self.limits.is_last()
         began = time.monotonic()
-        most = self.room.shortened // 2 if self._overflowed else 1 << 40
+        most = max(self.room.shortened // 2, NARROW) if self._overflowed else 1 << 40
         body = self.request(last=last, most=most)
         if self._learn(body):
             body = self.request(last=last, most=most)
@@ -184,7 +193,7 @@ class _Talk:
                 return self._ask()
             if again and trouble.kind == "tools" and not any(e["is"] == "plain" for e in self.entries):
                 self.added.append({"is": "plain"})
-                self._say(words.again("plain", schema=offers.schemas([])[-1]["function"]["parameters"]))
+                self._say(words.again("plain", schema=offers.schemas([], self.room)[-1]["function"]["parameters"]))
                 return self._ask()
             trouble.tokens_in = trouble.tokens_out = 0
             raise
@@ -231,16 +240,19 @@ class _Talk:
     # --- conclusions
 
     def _conclude(self, found: conclusion.Conclusion) -> Step:
-        to_read = conclusion.places_to_read(found, evidence_by_id(self.view))
-        to_read = [c for c in to_read if c.identity not in self.view.done]
+        known = evidence_by_id(self.view), self.view.names, self.view.roots
+        model = self.settings.model
+        beyond = conclusion.cut(found, *known)[:8]
+        self.degraded += [f"model {model}: {told} left out of its diagnosis" for told in beyond]
+        to_read = [c for c in conclusion.places_to_read(found, *known) if c.identity not in self.view.done]
         if to_read:
             self.added.append({"is": "pending", "turn": self.view.turn, "said": found.model_dump()})
             return self._step(calls=to_read)
         return self._concluded(found)
 
     def _concluded(self, found: conclusion.Conclusion) -> Step:
-        said = conclusion.diagnosis(found, self.ranked, evidence_by_id(self.view))
-        return self._step(diagnosis=said)
+        known = evidence_by_id(self.view), self.view.names, self.view.roots
+        return self._step(diagnosis=conclusion.diagnosis(found, self.ranked, *known))
 
     def _pending(self) -> conclusion.Conclusion | None:
         last = self.view.dialogue[-1] if self.view.dialogue else None
@@ -264,12 +276,11 @@ class _Talk:
     def _follow_up(self) -> str:
         """The next question of a session, with the answers of the calls that were made for it."""
         asked = {e["identity"] for e in self.view.dialogue if e["is"] == "result"}
-        fresh = range(self._results_before() + 1, len(self.view.results) + 1)
-        lines = [f"Next question: {harmless(self.view.question)}"]
-        for number in fresh[:4]:
-            call = self.view.results[number - 1]["call"]
-            if Call(call["tool"], call["args"]).identity not in asked:
-                lines += [call_text(call["tool"], call["args"]), result_text(self.view, number, self.room)]
+        since = range(self._results_before() + 1, len(self.view.results) + 1)
+        calls = {n: Call(c["tool"], c["args"]).identity for n in since if (c := self.view.results[n - 1]["call"])}
+        lines = [f"Next question: {question(self.view, self.room)}"]
+        if fresh := [n for n, identity in calls.items() if identity not in asked]:
+            lines.append(fresh_results(self.view, fresh, self.room))
         if self.view.earlier:
             told = self.view.earlier
             lines.append(f"Verdict so far: {told['root_cause']['id']} ({told['status']}).")

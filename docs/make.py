@@ -16,7 +16,8 @@ Made from `doctor --help` by `make docs`.
 
 Exit codes: `0` a report was made, whatever it says (or the command did its work); `1` `--fail-on` was met, or
 `doctor playbook check` found a fault; `2` wrong usage, no such path; `3` nothing readable in any role; `4` a required
-model failed (`--require-model`; the report was made without it); `130` interrupted. Answers go to standard output, progress and complaints to standard error.
+model failed (`--require-model`; the report was made without it); `130` interrupted. Answers go to standard output,
+progress and complaints to standard error.
 
 `doctor tool` lists the diagnostics; `doctor tool NAME [PATHS]...` runs one alone, with the options of its own
 signature (`doctor tool NAME --help`) and `--json`.

@@ -16,13 +16,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 _REAL = re.compile(
     r"^\s*(?:import (?:subprocess|torch\.multiprocessing)"
-    r"|from tests\.(?:checkpoints|jobs|live|tools\.(?:training_runs|machine)))",
+    r"|from tests\.(?:checkpoints|jobs|live|tools\.(?:training_runs|machine)|llm)"
+    r"|from traindoctor\.evals\.(?:endpoint|hostile|run) )",
     re.MULTILINE,
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as `real` what starts programs or works on what they made; `make unit` leaves these out."""
+    """Mark as `real` what starts programs or servers or works on what they made; `make unit` leaves these out."""
     known: dict[Path, bool] = {}
     for item in items:
         if item.path not in known:

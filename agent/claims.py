@@ -123,6 +123,7 @@ def answered(diagnosis: Diagnosis, facts: Facts, known: Sequence[str]) -> tuple[
     if not any(s.cites for s in kept):
         return None, dropped or ["no sentence of the answer cites evidence"]
     report = Report(status="answer", root_cause=RootCause(id=None, confidence=0.0), summary=kept)
+    report.meta.planner = "llm"
     ids = dict.fromkeys(i for s in kept for i in s.cites)
     report.evidence = [CitedEvidence(**asdict(evidence[i])) for i in ids if i in evidence]
     return report, dropped

@@ -86,8 +86,8 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
         fixes=[_fix(f, facts) for f in playbook.fixes] if playbook else [],
         next_steps=_next_steps(cause, playbook, ranked, by_slug, facts),
     )  # fmt: skip
-    if diagnosis.by_model:
-        report.meta.ranking = claims.ranking(ranked)
+    if diagnosis.by_model and cause == diagnosis.cause:  # otherwise the evidence alone gave the verdict
+        report.meta.planner, report.meta.ranking = "llm", claims.ranking(ranked)
     report.restart = _restart(cause, proof, facts)
     report.evidence = _cited(report, evidence)
     return Concluded(report, dropped, objections)

@@ -190,9 +190,8 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     report.checked = [
         Checked(tool=r["call"]["tool"], outcome=r["outcome"], why=r["summary"]) for r in state["results"]
     ] + [Checked(tool="workspace", outcome="failed", why=f"{n}: {why}") for n, why in context.workspace.skipped[:40]]
-    report.meta = _meta(
-        state, report.meta, diagnosis, [*context.notes, *broken(), *_told(dropped, objections, diagnosis)]
-    )
+    told = _told(dropped, objections, diagnosis)
+    report.meta = _meta(state, report.meta, [*context.notes, *broken(), *told])
     return {"report": report.model_dump(by_alias=True, mode="json")}
 
 
@@ -219,9 +218,8 @@ def _told(dropped: list[str], objections: list[str], diagnosis: Diagnosis) -> li
     return [*told, *(f"the model said what does not stand, left out: {d}" for d in dropped)]
 
 
-def _meta(state: State, meta: Meta, diagnosis: Diagnosis, degraded: list[str]) -> Meta:
+def _meta(state: State, meta: Meta, degraded: list[str]) -> Meta:
     spent = state["spent"]
-    meta.planner = "llm" if diagnosis.by_model else "offline"
     meta.tool_calls, meta.model_calls = len(state["results"]), int(spent.get("calls", 0))
     meta.tokens = Tokens.model_validate({"in": int(spent.get("in", 0)), "out": int(spent.get("out", 0))})
     meta.redacted = int(spent.get("redacted", 0))

@@ -121,7 +121,7 @@ def _file_name(run: Path, v: Variant) -> None:
 
 def _traceback(run: Path, v: Variant) -> None:
     """An exception that was caught and logged, long before the end."""
-    frame = '  File "/work/sync.py", line 7, in pull\n    raise ValueError(reply)'
+    frame = '  File "/src/sync.py", line 7, in pull\n    raise ValueError(reply)'
     told = f"WARNING sync: upload failed, will be tried again\nTraceback (most recent call last):\n{frame}"
     _into(_log(run), f"{told}\nValueError: {v.text}", 0.5)
 

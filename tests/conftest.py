@@ -8,7 +8,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,7 +46,7 @@ def _cache_of_the_tests() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A state folder and a config of its own for each test; nothing of the developer's gets in."""
     from traindoctor.agent.config import settle
 
@@ -58,6 +58,11 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("DOCTOR_CONFIG", str(folder / "config.toml"))
     monkeypatch.setenv("NO_COLOR", "1")
     settle.cache_clear()
+    before = set(os.environ)
+    yield
+    for name in os.environ.keys() - before:  # what `settle()` made hold ends with the test
+        if name.startswith("DOCTOR_"):
+            del os.environ[name]
 
 
 @pytest.fixture(autouse=True)

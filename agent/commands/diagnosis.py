@@ -50,8 +50,10 @@ def ask(
         settle(), model=model, base_url=base_url, max_calls=max_calls, max_tokens=max_tokens, max_seconds=max_seconds,
         max_cost=max_cost, offline=offline, required=require_model,
     )  # fmt: skip
-    state = usable_state()[0]
-    before = turns(state, checked_session(state, session)) if session else []
+    before = []
+    if session:
+        state = usable_state()[0]
+        before = turns(state, checked_session(state, session))
     order = _Order(question, run, also, good, allow, session, quiet, pid, model=asked)
     if show_prompt:
         return _show_prompt(order)

@@ -203,7 +203,7 @@ class _Talk:
     def _learn(self, body: Mapping[str, Any]) -> bool:
         """Let the redactor read what stands around the lines that are to leave. Whether there was anything new."""
         text = json.dumps(body["messages"])
-        ids = {m[0] for m in _ID.finditer(text)} - self.wire.read_around
+        ids = {m[0] for m in _ID.finditer(text)}
         for m in _SPAN.finditer(text):
             ids |= {f"E{n}" for n in range(int(m[1]), min(int(m[2]), int(m[1]) + 400) + 1)}
         ids -= self.wire.read_around

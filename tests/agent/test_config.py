@@ -7,7 +7,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,18 +19,6 @@ from traindoctor.agent.model_keys import ModelKeys
 
 Doctor = Callable[..., subprocess.CompletedProcess[str]]
 SECRET = "sk-proj-" + "s" * 40
-
-
-@pytest.fixture(autouse=True)
-def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No variable of the developer's reaches these tests, and none that `settle()` makes hold leaves them."""
-    before = dict(os.environ)
-    for name in list(os.environ):
-        if name.startswith("OPENAI_") or name.removeprefix("DOCTOR_").lower() in {*ModelKeys.model_fields, "profile"}:
-            monkeypatch.delenv(name)
-    yield
-    for name in os.environ.keys() - before.keys():
-        del os.environ[name]
 
 
 def write(text: str | bytes) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,8 @@ from traindoctor.agent.commands.model import model_settings, within_the_run
 from traindoctor.agent.config import settle
 from traindoctor.agent.errors import UsageError
 from traindoctor.agent.llm.settings import ModelSettings, tightened
-from traindoctor.agent.model_keys import ModelKeys
 
 KEY = "sk-proj-" + "k" * 40
-
-
-@pytest.fixture(autouse=True)
-def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No variable of the developer's reaches these tests, and none that `settle()` makes hold leaves them."""
-    before = dict(os.environ)
-    for name in list(os.environ):
-        if name.startswith("OPENAI_") or name.removeprefix("DOCTOR_").lower() in {*ModelKeys.model_fields, "profile"}:
-            monkeypatch.delenv(name)
-    yield
-    for name in os.environ.keys() - before.keys():
-        del os.environ[name]
 
 
 def resolved(text: str = "", **options: Any) -> ModelSettings | None:

@@ -64,7 +64,7 @@ def test_a_verdict_without_any_evidence_is_not_reported(tmp_path: Path) -> None:
         model = ModelSettings("scripted", server.url, "k", window=50_000)
         *_, last = session.diagnose(Workspace([tmp_path / "run"]), "why?", state=tmp_path / "state", model=model)
     assert isinstance(last, ReportReady)
-    assert last.report.root_cause.id == "none.insufficient_evidence"
+    assert (last.report.root_cause.id, last.report.meta.planner) == ("none.insufficient_evidence", "offline")
     assert any("no sentence about it stands" in d for d in last.report.meta.degraded)
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-import yaml
-
 from . import claims, gate, salience, wording
-from .planner import HEALTHY, INSUFFICIENT, Diagnosis, verdict
-from .playbook import KNOWLEDGE, Fix, Playbook, SettingChange
+from .planner import INSUFFICIENT, Diagnosis, verdict
+from .playbook import Playbook
 from .predicates import Facts
 from .report import (
     AlsoFound,
@@ -18,12 +16,12 @@ from .report import (
     Differential,
     FirstFailure,
     Report,
-    ReportFix,
-    Restart,
     RootCause,
     Sentence,
 )  # fmt: skip
+from .restart import advise
 from .tool import all_tools
+from .treatment.words import in_words
 from .types import Evidence, Hypothesis
 
 ALSO_SCORE = 1.5  # log odds from which an independent second finding is worth a line
@@ -83,12 +81,12 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
         summary=kept,
         differential=differential,
         chain=_chain(proof, facts),
-        fixes=[_fix(f, facts) for f in playbook.fixes] if playbook else [],
+        fixes=[in_words(f, facts) for f in playbook.fixes] if playbook else [],
         next_steps=_next_steps(cause, playbook, ranked, by_slug, facts),
     )  # fmt: skip
     if diagnosis.by_model and cause == diagnosis.cause:  # otherwise the evidence alone gave the verdict
         report.meta.planner, report.meta.ranking = "llm", claims.ranking(ranked)
-    report.restart = _restart(cause, proof, facts)
+    report.restart = advise(cause, proof, facts, report.root_cause.first_failure.step)
     report.evidence = _cited(report, evidence)
     return Concluded(report, dropped, objections)
 
@@ -196,35 +194,6 @@ def _chain(proof: list[Evidence], facts: Facts) -> list[ChainLink]:
     return list(links.values())
 
 
-def _fix(fix: Fix, facts: Facts) -> ReportFix:
-    changes = [_change(name, change, facts) for name, change in fix.settings.items()]
-    return ReportFix(
-        title=fix.title,
-        why=" ".join(filter(None, (fix.why, fix.text, *changes))),
-        commands=[*(f"export {name}={value}" for name, value in fix.env.items()), *fix.commands],
-        verify=f"doctor tool {fix.verify.replace('_', '-')}" if fix.verify else "",
-    )
-
-
-def _change(name: str, change: SettingChange | bool | int | float | str, facts: Facts) -> str:
-    """A setting's change as a sentence, with where the run sets it now."""
-    found = facts.get(f"settings.asked.{name}")
-    now = next((e for e in found if e.kind == "line"), None)
-    at = f" (the run: {now.value} in {wording.place(now)})" if now else ""
-    if not now and found:
-        at = f" (not set in {', '.join((found[0].searched or [])[:3])})"
-    if not isinstance(change, SettingChange):
-        return f"Set {name} to {change}{at}."
-    if change.remove:
-        return f"Remove {name}{at}."
-    if change.multiply is None:
-        return f"Set {name} to {change.set}{at}."
-    if now and isinstance(now.value, int | float) and not isinstance(now.value, bool):
-        value = now.value * change.multiply
-        return f"Set {name} to {max(1, round(value)) if isinstance(now.value, int) else f'{value:g}'}{at}."
-    return f"Multiply {name} by {change.multiply:g}{at}."
-
-
 def _next_steps(
     cause: str, playbook: Playbook | None, ranked: list[Hypothesis], by_slug: dict[str, Playbook], facts: Facts
 ) -> list[str]:
@@ -237,23 +206,6 @@ def _next_steps(
             if h.missing:
                 steps.append(f"To test {h.cause}: {'; '.join(h.missing[:3])}")
     return list(dict.fromkeys(steps))[:10]
-
-
-def _restart(cause: str, proof: list[Evidence], facts: Facts) -> Restart | None:
-    """Whether starting again helps; without the hosts the proof names, and from the newest clean checkpoint."""
-    if cause in (HEALTHY, INSUFFICIENT):
-        return None
-    table = yaml.safe_load((KNOWLEDGE / "restart.yaml").read_text(encoding="utf-8"))
-    advice = next((kind for kind, listed in table.items() if cause in listed), "fix_first")
-    hosts = {e.host for e in proof if e.host} if advice == "restart_excluding" else set()
-    restart = Restart.model_validate({"advice": advice, "exclude": sorted(hosts)})
-    saved = next((e for e in facts.get("checkpoint.last_clean") if e.kind != "absent"), None)
-    if saved is not None:
-        restart.from_checkpoint = str(saved.value)
-        first = _first_failure(proof, facts).step
-        if first is not None and saved.step is not None and first > saved.step:
-            restart.lost_steps = first - saved.step
-    return restart
 
 
 def _cited(report: Report, evidence: dict[str, Evidence]) -> list[CitedEvidence]:

@@ -111,32 +111,81 @@ class Checked(_Part):
     why: str
 
 
+class ByHand(_Part):
+    """A change that no file of the run carries: the text to put in, where it goes, and why no patch does it."""
+
+    text: str
+    where: str = ""
+    why: str = ""
+
+
 class ReportFix(_Part):
-    """A repair: words and commands, with the patches that carry it out."""
+    """A repair: words and commands, with the patches that carry it out. All of its patches belong together."""
 
     title: str
     why: str = ""
+    risk: str = ""
     commands: list[str] = []
     patches: list[str] = []
+    by_hand: list[ByHand] = []
     verify: str = ""
 
 
 class Patch(_Part):
-    """A unified diff for one file of the run, made for the content with this sha256."""
+    """A unified diff for one file of the run, made for the content with this sha256.
+
+    `edits` says in words what it changes, one line each; `by` who thought of it: what a model proposes is always
+    asked about.
+    """
 
     id: str
     file: str
     sha256: str
     diff: str
+    title: str = ""
+    why: str = ""
+    risk: str = ""
+    verify: str = ""
+    edits: list[str] = []
+    by: Literal["playbook", "model"] = "playbook"
+
+
+class Choice(_Part):
+    """A checkpoint to go on from: what is lost with it, and the commands that resume it.
+
+    `clean` is null where it was not read. `lost_gpu_hours` counts the steps since it on all GPUs of the job.
+    """
+
+    checkpoint: str
+    step: int | None = None
+    clean: bool | None = None
+    lost_steps: int | None = None
+    lost_gpu_hours: float | None = None
+    resume: list[str] = []
+    why: str = ""
+
+
+class Before(_Part):
+    """An earlier diagnosis of the same kind, from this team's history. `same` names what the two share."""
+
+    session: str
+    time: str
+    cause: str
+    status: Status
+    same: list[Literal["cause", "job", "node"]] = []
+    nodes: list[str] = []
 
 
 class Restart(_Part):
-    """Whether starting again helps."""
+    """Whether starting again helps, from where, and whether this has come before. `choices`: the best first."""
 
     advice: Literal["restart", "restart_excluding", "fix_first", "stop"]
     from_checkpoint: str | None = None
     lost_steps: int | None = None
+    lost_gpu_hours: float | None = None
     exclude: list[str] = []
+    choices: list[Choice] = []
+    before: list[Before] = []
 
 
 class Tokens(_Part):
@@ -159,7 +208,7 @@ class Meta(_Part):
     """How the report was made.
 
     `planner` is `llm` only where a model gave the verdict; `ranking` is then what was found without it. `cost` is null
-    without prices.
+    without prices. `history` tells how this team's earlier diagnoses and corrections moved the ranking.
     """
 
     planner: Literal["offline", "llm"] = "offline"
@@ -172,6 +221,7 @@ class Meta(_Part):
     tokens: Tokens = Field(default_factory=Tokens)
     cost: float | None = None
     redacted: int = 0
+    history: list[str] = []
     degraded: list[str] = []
 
 

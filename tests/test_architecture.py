@@ -15,16 +15,16 @@ HOUSE = ("agent", "index", "evals", "tui", "knowledge")
 # From the ground up. A module may import what stands on its own layer or below; tools not even each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "types", "paths", "sanitize", "shell", "redact", "disguises", "secret_kinds", "report", "deadline", "config",
-     "model_keys", "project_config", "small_file", "events", "probes"),
+     "model_keys", "project_config", "small_file", "events", "probes", "unified"),
     ("playbook", "library", "knowledge", "index"),
     ("workspace", "nearby", "tool", "calls", "reading"),
-    ("tools", "salvage", "patching"),
+    ("tools", "salvage", "patching", "applying"),
     ("predicates", "hypotheses", "planner", "question", "prior", "gate", "salience", "wording", "restart",
      "conclude", "intent", "follow_ups", "follow_up_answers", "meaning", "weighing", "answers", "passages", "quotes",
-     "patch", "llm", "claims", "proofs", "coverage", "skeleton", "advice"),
+     "llm", "claims", "treatment", "operations", "history", "proofs", "coverage", "skeleton", "advice"),
     ("state", "graph", "checkpoints", "store"),
     ("session",),
-    ("outline", "render", "markdown", "evals", "tui", "collect"),
+    ("outline", "render", "markdown", "evals", "tui", "collect", "page"),
     ("mcp",),
     ("commands", "cli"),
 )  # fmt: skip

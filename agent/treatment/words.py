@@ -1,0 +1,38 @@
+"""A repair in words: what to set to what, and where the run sets it now."""
+
+from __future__ import annotations
+
+from .. import wording
+from ..playbook import Fix, SettingChange
+from ..predicates import Facts
+from ..report import ReportFix
+
+
+def in_words(fix: Fix, facts: Facts) -> ReportFix:
+    """The repair of a playbook, before any file is looked at."""
+    changes = [_change(name, change, facts) for name, change in fix.settings.items()]
+    return ReportFix(
+        title=fix.title,
+        why=" ".join(filter(None, (fix.why, fix.text, *changes))),
+        commands=[*(f"export {name}={value}" for name, value in fix.env.items()), *fix.commands],
+        verify=f"doctor tool {fix.verify.replace('_', '-')}" if fix.verify else "",
+    )
+
+
+def _change(name: str, change: SettingChange | bool | int | float | str, facts: Facts) -> str:
+    """A setting's change as a sentence, with where the run sets it now."""
+    found = facts.get(f"settings.asked.{name}")
+    now = next((e for e in found if e.kind == "line"), None)
+    at = f" (the run: {now.value} in {wording.place(now)})" if now else ""
+    if not now and found:
+        at = f" (not set in {', '.join((found[0].searched or [])[:3])})"
+    if not isinstance(change, SettingChange):
+        return f"Set {name} to {change}{at}."
+    if change.remove:
+        return f"Remove {name}{at}."
+    if change.multiply is None:
+        return f"Set {name} to {change.set}{at}."
+    if now and isinstance(now.value, int | float) and not isinstance(now.value, bool):
+        value = now.value * change.multiply
+        return f"Set {name} to {max(1, round(value)) if isinstance(now.value, int) else f'{value:g}'}{at}."
+    return f"Multiply {name} by {change.multiply:g}{at}."

@@ -50,5 +50,8 @@ def _item(item: Item) -> Iterator[str]:
     yield lead + escaped(item.text) + (f" ({escaped(item.remark)})" if item.remark else "")
     if item.quote:
         yield f"  {code(item.quote)}"
+    if item.changes:
+        fence = "`" * max(3, 1 + max((len(m) for row in item.changes for m in _TICKS.findall(row)), default=0))
+        yield from (f"  {row}" for row in ("", f"{fence}diff", *item.changes, fence, ""))
     for command in item.commands:
         yield f"  - {code(command)}"

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from .report import CitedEvidence, Differential, Report, Sentence
+from .report import ByHand, CitedEvidence, Differential, Patch, Report, Sentence
 from .sanitize import one_line
 
 EVIDENCE_SHOWN = 12
 RIVALS_SHOWN = 4
 CITES_SHOWN = 4
 ALIKE_SHOWN = 4
+CHANGES_SHOWN = 12  # lines of a patch; `doctor apply` shows all of it
 NEGLIGIBLE = 0.005  # a rival below it would read as 0 %
 QUOTE = 240  # characters of a cited line that people are shown; the JSON report has all of it
 
@@ -39,11 +40,12 @@ _AGAIN = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One entry: a short mark before it, its text, a verbatim quotation, commands, a remark."""
+    """One entry: a short mark before it, its text, a verbatim quotation, changed lines, commands, a remark."""
 
     text: str
     mark: str = ""
     quote: str = ""
+    changes: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     remark: str = ""
 
@@ -236,15 +238,34 @@ def _rival(d: Differential) -> Item:
 
 
 def _fixes(report: Report) -> Section:
+    """Each repair with what its patches change, the command that makes them, and what is left to the user."""
     patches = {p.id: p for p in report.patches}
     items = []
     for number, fix in enumerate(report.fixes, 1):
-        commands = [one_line(c) for c in fix.commands]
-        commands += [f"patch {p} for {one_line(patches[p].file)}" for p in fix.patches if p in patches]
-        verify = f"then check: {fix.verify}" if fix.verify else ""
+        own = [patches[p] for p in fix.patches if p in patches]
+        changes = [one_line(line) for p in own for line in _changed_lines(p)]
+        commands = [f"doctor apply {report.session} {' '.join(p.id for p in own)}"] if own and report.session else []
+        commands += [one_line(c) for c in fix.commands]
+        remarks = [f"risk: {fix.risk}" if fix.risk else "", *map(_by_hand, fix.by_hand)]
+        remarks.append(f"then check: {fix.verify}" if fix.verify else "")
         text = one_line(fix.title) + (f": {one_line(fix.why)}" if fix.why else "")
-        items.append(Item(text, mark=f"{number}.", commands=tuple(commands), remark=one_line(verify)))
+        remark = one_line("; ".join(r.rstrip(".") for r in remarks if r))
+        items.append(Item(text, f"{number}.", changes=tuple(changes), commands=tuple(commands), remark=remark))
     return Section("What to do", items)
+
+
+def _changed_lines(patch: Patch) -> list[str]:
+    """The file and the lines that a patch takes out and puts in, the first of many."""
+    by = ", proposed by the model" if patch.by == "model" else ""
+    rows = [row for row in patch.diff.split("\n")[2:] if row[:1] in ("+", "-")]
+    more = [f"... {len(rows) - CHANGES_SHOWN} more lines"] if len(rows) > CHANGES_SHOWN else []
+    return [f"{patch.id}: {patch.file}{by}", *(_shortened(row) for row in rows[:CHANGES_SHOWN]), *more]
+
+
+def _by_hand(hand: ByHand) -> str:
+    what = f"by hand: {hand.text}" if hand.text else "by hand"
+    where = f" in {hand.where}" if hand.where else ""
+    return f"{' '.join(what.split())}{where}{f' ({hand.why})' if hand.why else ''}"
 
 
 def _again(report: Report) -> Section:
@@ -295,6 +316,7 @@ def _made(report: Report) -> str:
 def _footer(report: Report) -> list[str]:
     m = report.meta
     lines = [f"doctor {m.version}, {_made(report)}, {m.tool_calls} checks in {m.seconds:.1f} s"]
+    lines += [one_line(f"from this team's history: {text}") for text in m.history]
     lines += [one_line(f"limited: {text}") for text in m.degraded]
     if report.session:
         lines.append(f"kept as {report.session}: doctor sessions show {report.session}")

@@ -74,10 +74,16 @@ class Predicate(_Strict):
 
 
 class SettingChange(_Strict):
-    """How a fix changes a canonical setting: to a value, by a factor, or away."""
+    """How a fix changes a canonical setting: to a value, by a factor, into a bound, or away.
+
+    `at_least` and `at_most` leave a value alone that is within them already: a timeout is never lowered by a repair
+    that raises timeouts.
+    """
 
     set: Any = None
     multiply: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
     remove: bool = False
 
 
@@ -90,6 +96,7 @@ class Fix(_Strict):
     env: dict[str, str] = {}
     commands: list[str] = []
     text: str = ""
+    risk: str = ""
     verify: str = ""
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .report import Report
 
 WIDTH = 100  # columns at most: longer lines are hard to read
+_CHANGE = {"+": "green", "-": "red"}
 _COLOUR = {"confirmed": "bold red", "likely": "bold yellow", "healthy": "bold green"}
 
 
@@ -44,6 +45,7 @@ def as_plain(report: Report) -> str:
         for item in section.items:
             parts = (item.mark, item.text, item.quote, item.remark)
             lines.append(f"{name}: {' | '.join(filter(None, parts))}")
+            lines += [f"{name}, change: {row}" for row in item.changes]
             lines += [f"{name}, command: {command}" for command in item.commands]
     return "\n".join([*lines, *(f"report: {line}" for line in o.footer)])
 
@@ -82,8 +84,10 @@ class _Page:
         self._line(item.text, indent=indent, mark=item.mark)
         if item.quote:
             self._line(item.quote, "cyan", indent=indent)
+        for row in item.changes:
+            self._line(row, _CHANGE.get(row[:1], ""), indent=indent)
         for command in item.commands:
-            self._line(f"$ {command}" if not command.startswith("patch ") else command, "green", indent=indent)
+            self._line(f"$ {command}", "green", indent=indent)
         if item.remark:
             self._line(item.remark, "dim", indent=indent)
 

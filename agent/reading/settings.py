@@ -140,12 +140,13 @@ def _read(ws: Workspace) -> Settings:
         budget -= sum(len(line.data) for line in lines)
         if file.role == "config" and file.size > CONFIG_CAP:
             out.problems.append(f"{file.name}: over {CONFIG_CAP >> 20} MiB, read in part")
-        _read_file(file, lines, out)
+        read_lines(file, lines, out)
     out.all = _settled(out.all)
     return out
 
 
-def _read_file(file: RunFile, lines: list[Line], out: Settings) -> None:
+def read_lines(file: RunFile, lines: list[Line], out: Settings) -> None:
+    """Add the settings in the lines of one file to a reading."""
     answer = sheet_of(file, lines)
     if answer is None:
         return

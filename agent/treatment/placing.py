@@ -1,0 +1,156 @@
+"""Where the settings of a recipe go: into the files that hold them, or into the one where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ..patching import REMOVE, Changed, Edit, change
+from ..patching.environment import change_variables
+from ..reading.files import RunFile
+from ..reading.settings import Source
+from ..reading.settings_map import settings_map
+from ..report import ByHand
+from .ground import Ground
+from .recipe import MICRO, STEPS, Recipe, same
+
+_HELD_BY = {STEPS: ("global_batch_size",)}  # where it follows from another setting, it need not be written
+_LAUNCHES = ("torchrun", "deepspeed", "accelerate launch", "srun", "ray job", "python")
+
+
+@dataclass(slots=True)
+class Placed:
+    """New texts of files, what was changed in each, and what has to be put in by hand."""
+
+    texts: dict[RunFile, str] = field(default_factory=dict)
+    edits: dict[RunFile, list[Edit]] = field(default_factory=dict)
+    by_hand: list[ByHand] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def take(self, file: RunFile, changed: Changed) -> bool:
+        """Keep what was changed in a file; whether anything was."""
+        if not changed.edits:
+            return False
+        self.texts[file] = changed.text
+        self.edits.setdefault(file, []).extend(changed.edits)
+        return True
+
+
+def placed(on: Ground, recipe: Recipe, env: Mapping[str, str]) -> Placed:
+    """Every setting and variable of a repair in its file, all or none of those that belong together."""
+    out = Placed()
+    for name, value in recipe.values.items():
+        if same(recipe.before[name], value) and on.is_set(_alike(name)):
+            continue
+        if _follows(on, recipe, name):
+            out.notes.append(f"{name} follows from the global batch, which stays {on.now('global_batch_size')}")
+            continue
+        _setting(on, name, value, out)
+    for variable, value in env.items():
+        _variable(on, variable, value, out)
+    out.by_hand += [ByHand(text="", where=name, why=why) for name, why in recipe.open.items()]
+    return out if not (out.by_hand and len(recipe.values) > 1) else _none_of(out)
+
+
+def _none_of(out: Placed) -> Placed:
+    """Half of a repair is another repair: what was placed is told as text beside what could not be."""
+    told = [
+        ByHand(text=e.new, where=f"{file.name}:{e.line}", why="it belongs together with what is put in by hand")
+        for file, edits in out.edits.items()
+        for e in edits
+    ]
+    return Placed(by_hand=[*told, *out.by_hand], notes=out.notes)
+
+
+def _follows(on: Ground, recipe: Recipe, name: str) -> bool:
+    """Whether a framework computes it from what stays as it is: accumulation from the global batch."""
+    return (
+        name in _HELD_BY and MICRO in recipe.values and on.is_set(_HELD_BY[name]) and not on.is_set((name,))
+    )
+
+
+@cache
+def _alike(name: str) -> tuple[str, ...]:
+    """A setting and the switches that say something of it: `fp16` and `bf16` of the precision."""
+    says = [other for other, by in settings_map().implies.items() if any(name in implied for implied in by.values())]
+    return (name, *says)
+
+
+def _setting(on: Ground, name: str, value: Any, out: Placed) -> None:
+    """One setting in every file that holds it, else in the first that can."""
+    holding = list(_carriers(on, _alike(name)))
+    failed: list[ByHand] = []
+    for source in holding:
+        changed = _changed(on, source, name, value, out)
+        out.take(source.file, changed)
+        failed += _by_hand(source.file, changed)
+    if holding or value is REMOVE:
+        out.by_hand += failed
+        return
+    for source in _homes(on, name):
+        changed = _changed(on, source, name, value, out)
+        if out.take(source.file, changed):
+            return
+        if not changed.snippets:
+            return  # nothing being there says it already
+        failed += _by_hand(source.file, changed)
+    out.by_hand += failed[:1] or [ByHand(text=f"{name} = {value}", why=_nowhere(on))]
+
+
+def _changed(on: Ground, source: Source, name: str, value: Any, out: Placed) -> Changed:
+    text = out.texts.get(source.file, on.texts[source.file.name])
+    return change(text, source.file.path.name, {name: value}, source.framework)
+
+
+def _by_hand(file: RunFile, changed: Changed) -> list[ByHand]:
+    return [ByHand(text=s.text, where=file.name, why=s.reason) for s in changed.snippets]
+
+
+def _nowhere(on: Ground) -> str:
+    if on.passed:
+        return f"the run keeps only records of its settings ({', '.join(on.passed[:3])})"
+    return "no file of the run takes it"
+
+
+def _carriers(on: Ground, names: tuple[str, ...]) -> Iterator[Source]:
+    """Files that hold a setting; a default in code only where nothing else does. `auto` takes it from elsewhere."""
+    found = [s for s in on.settings if s.name in names and s.value != "auto"]
+    given = [s for s in found if not s.default] or found
+    held = {s.file.name for s in given}
+    return (source for source in on.sources if source.file.name in held)
+
+
+def _homes(on: Ground, name: str) -> list[Source]:
+    """Files of a framework that has a word for the setting, the one that sets most first."""
+    spelled = settings_map().canonical[name].spelled
+    able = [s for s in on.sources if s.framework and s.asks and settings_map().owns(s.framework, spelled)]
+    count = {s.file.name: sum(x.file.name == s.file.name and x.own for x in on.settings) for s in able}
+    return sorted((s for s in able if count[s.file.name]), key=lambda s: (-count[s.file.name], s.file.name))
+
+
+def _variable(on: Ground, variable: str, value: str, out: Placed) -> None:
+    """A variable where it is set already, else in the script that launches the job."""
+    if "<" in value:
+        out.by_hand.append(ByHand(text=f"export {variable}={value}", why="the value depends on your site"))
+        return
+    scripts = [s for s in on.sources if s.format in ("shell", "env", "python")]
+    setting = [s for s in scripts if variable in on.texts[s.file.name]]
+    launching = sorted((s for s in scripts if s.format == "shell"), key=lambda s: -_launches(on, s))
+    failed: list[ByHand] = []
+    for source in setting or launching:
+        text = out.texts.get(source.file, on.texts[source.file.name])
+        changed = change_variables(text, source.file.path.name, {variable: value})
+        if out.take(source.file, changed) or not changed.snippets:
+            return
+        failed += _by_hand(source.file, changed)
+    why = "no launch script is among the run's files"
+    out.by_hand += failed[:1] or [ByHand(text=f"export {variable}={value}", why=why)]
+
+
+def _launches(on: Ground, source: Source) -> int:
+    """How much a script looks like the one that starts the training."""
+    text = on.texts[source.file.name]
+    own = sum(s.file.name == source.file.name and s.own for s in on.settings)
+    return 10 * sum(word in text for word in _LAUNCHES) + min(own, 50)

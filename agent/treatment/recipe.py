@@ -1,0 +1,111 @@
+"""A playbook's recipe in the numbers of this run: what each setting has to become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..patching import REMOVE
+from ..playbook import Fix, SettingChange
+from ..reading.settings_map import settings_map
+
+MICRO, STEPS = "micro_batch_size", "gradient_accumulation_steps"
+Now = Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Canonical setting -> value (or `REMOVE`), what it is now, and what could not be turned into a number."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    before: dict[str, Any] = field(default_factory=dict)
+    open: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the run has all of it already."""
+        return bool(self.values) and not self.open and all(same(self.before[n], v) for n, v in self.values.items())
+
+
+def same(now: Any, wanted: Any) -> bool:
+    """Whether a setting has its value already. What stands nowhere is off."""
+    if wanted is REMOVE:
+        return now in (None, False)
+    if isinstance(wanted, bool):
+        return now is wanted or (now is None and not wanted)
+    return now == wanted and not isinstance(now, bool)
+
+
+def recipe(fix: Fix, now: Now) -> Recipe:
+    """The settings of a repair, computed from what holds now.
+
+    Args:
+        now: the value of a canonical setting, None where it is not known.
+    """
+    made = Recipe()
+    pair = _batch_kept(fix.settings, now, made)
+    for name, change in fix.settings.items():
+        if name in pair:
+            continue
+        before = now(name)
+        value = _value(name, change, before)
+        if value is None:
+            made.open[name] = f"what {name} is now is not known, or differs between files"
+        elif isinstance(value, str) and "<" in value:
+            made.open[name] = f"{name} depends on your site: {value}"
+        else:
+            made.values[name], made.before[name] = value, before
+    return made
+
+
+def _batch_kept(settings: Mapping[str, Any], now: Now, made: Recipe) -> tuple[str, ...]:
+    """Micro-batch and accumulation changed against each other so that their product stays, where both are asked for."""
+    factors = [getattr(settings.get(name), "multiply", None) for name in (MICRO, STEPS)]
+    if None in factors or not factors[0] or abs(factors[0] * factors[1] - 1) > 1e-9:
+        return ()
+    micro, steps = now(MICRO), now(STEPS) or 1
+    if not _whole(micro) or not _whole(steps):
+        made.open[MICRO] = "the micro-batch is not known, or differs between files"
+        return MICRO, STEPS
+    smaller, larger = (micro, steps) if factors[0] < 1 else (steps, micro)
+    share = min(factors)
+    fitting = [d for d in range(1, smaller) if smaller % d == 0 and d <= max(1, smaller * share)]
+    if not fitting:
+        name = MICRO if factors[0] < 1 else STEPS
+        made.open[name] = f"{name} is {smaller} already: the global batch cannot be kept with less"
+        return MICRO, STEPS
+    less, more = fitting[-1], larger * (smaller // fitting[-1])
+    values = (less, more) if factors[0] < 1 else (more, less)
+    made.values.update(zip((MICRO, STEPS), values, strict=True))
+    made.before.update({MICRO: micro, STEPS: steps})
+    return MICRO, STEPS
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 24
+
+
+def _value(name: str, change: SettingChange | bool | int | float | str, now: Any) -> Any:
+    """What a setting has to become; None where that cannot be computed."""
+    if not isinstance(change, SettingChange):
+        return change
+    if change.remove:
+        return REMOVE
+    number = isinstance(now, int | float) and not isinstance(now, bool)
+    if change.at_least is not None:
+        return now if number and now >= change.at_least else _typed(name, change.at_least)
+    if change.at_most is not None:
+        return now if number and now <= change.at_most else _typed(name, change.at_most)
+    if change.multiply is None:
+        return change.set
+    if not number or now <= 0:  # -1 stands for no limit
+        return None
+    return _typed(name, now * change.multiply, least=1)
+
+
+def _typed(name: str, value: float, least: int = 0) -> int | float:
+    """A number in the setting's own type; a computed share or rate keeps two digits."""
+    if settings_map().canonical[name].type in ("int", "seconds"):
+        return max(least, int(value))
+    return float(f"{value:.2g}")

@@ -1,0 +1,59 @@
+"""What a patch says of itself: its changes in words, what it risks, and how to see afterwards that it holds."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import yaml
+
+from ..patching import REMOVE, Edit
+from ..playbook import KNOWLEDGE, Fix
+from .recipe import Recipe
+
+SHOWN = 160  # characters of an old or new value
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return yaml.safe_load((KNOWLEDGE / "treatment.yaml").read_text(encoding="utf-8"))
+
+
+def edit_told(edit: Edit) -> str:
+    """One change: `micro_batch_size: 8 -> 4 (line 12)`."""
+    old, new = (" ".join(text.split())[:SHOWN] for text in (edit.old, edit.new))
+    said = f"{old} -> {new}" if old and new else f"{new} put in" if new else f"{old} taken out"
+    return f"{edit.name}: {said} (line {edit.line})"
+
+
+def risk(fix: Fix, wanted: Recipe) -> str:
+    """What the repair may cost: its own words, else what is known of its settings and variables."""
+    if fix.risk:
+        return fix.risk
+    table = _table()
+    known, before = table["risks"], wanted.before
+    told = [_fitting(known.get(name, {}), value, before.get(name)) for name, value in wanted.values.items()]
+    told += [table["variables"].get(variable, "") for variable in fix.env]
+    return " ".join(dict.fromkeys(filter(None, told)))
+
+
+def _fitting(by: dict[str, str], value: Any, before: Any) -> str:
+    if value is REMOVE or value is False:
+        return by.get("disabled") or by.get("any", "")
+    if isinstance(value, bool | str):
+        return by.get("enabled") or by.get("any", "")
+    numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (value, before))
+    way = ("up" if value > before else "down") if numbers else "enabled"
+    return by.get(way) or by.get("any", "")
+
+
+def shows(wanted: Recipe) -> str:
+    """What to look at after the next start; empty where nothing is known."""
+    told = [_table()["shows"][name] for name in wanted.values if name in _table()["shows"]]
+    return f"After the start look for {', and '.join(told[:2])}." if told else ""
+
+
+def settled_text(wanted: Recipe) -> str:
+    """Says that the run has all of a repair."""
+    held = ", ".join(f"{name} {'off' if v is REMOVE else v}" for name, v in wanted.values.items())
+    return f"The run has this already ({held})."

@@ -1,0 +1,119 @@
+"""The repairs of a verdict on the run's own files: patches that were checked, or what to put in by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..errors import ChangeRefused, DiffRefused
+from ..patching import change
+from ..playbook import Fix, Playbook
+from ..reading.files import RunFile
+from ..report import ByHand, Patch, Report, ReportFix
+from ..unified import applied, unified
+from ..workspace import Workspace
+from .checks import Checked, checked
+from .ground import Ground, ground
+from .placing import Placed, placed
+from .recipe import Recipe, recipe
+from .telling import edit_told, risk, settled_text, shows
+
+PATCHED = ("confirmed", "likely", "hypothesis")  # a verdict that names nothing has nothing to repair
+_EXPORT = re.compile(r"export (\w+)=")
+
+
+@dataclass(slots=True)
+class Treated:
+    """One repair: the patches it became, still without ids, and its words."""
+
+    fix: ReportFix
+    patches: list[Patch] = field(default_factory=list)
+    settled: bool = False
+
+
+def treat(report: Report, playbooks: Sequence[Playbook], ws: Workspace) -> None:
+    """Give the report's repairs their patches. Repairs that the run has already come last and say so."""
+    playbook = next((p for p in playbooks if p.slug == report.root_cause.playbook), None)
+    if playbook is None or report.status not in PATCHED or not any(f.settings or f.env for f in playbook.fixes):
+        return
+    on = ground(ws, report)
+    named = {f.title: f for f in playbook.fixes}
+    treated = [_treated(on, named.get(told.title), told) for told in report.fixes]
+    treated.sort(key=lambda t: t.settled)
+    for each in treated:
+        for patch in each.patches:
+            patch.id = f"P{len(report.patches) + 1}"
+            report.patches.append(patch)
+            each.fix.patches.append(patch.id)
+    report.fixes = [t.fix for t in treated]
+
+
+def _treated(on: Ground, fix: Fix | None, told: ReportFix) -> Treated:
+    if fix is None or not (fix.settings or fix.env):
+        return Treated(told)
+    wanted = recipe(fix, on.now)
+    told = told.model_copy(deep=True)
+    told.risk = risk(fix, wanted)
+    if wanted.settled and not fix.env:
+        told.why = f"{settled_text(wanted)} {told.why}".strip()
+        return Treated(told, settled=True)
+    made = placed(on, wanted, fix.env)
+    return _offered(on, fix, wanted, made, told)
+
+
+def _offered(on: Ground, fix: Fix, wanted: Recipe, made: Placed, told: ReportFix) -> Treated:
+    """Patches where all of them hold, otherwise the same changes as text."""
+    out = Treated(told)
+    told.by_hand = made.by_hand
+    told.why = " ".join([told.why, *made.notes])
+    if not made.texts:
+        return out
+    found = checked(on, made.texts)
+    if why := _refused(on, wanted, made, found):
+        told.by_hand += [
+            ByHand(text=e.new, where=f"{file.name}:{e.line}", why=why) for file in made.texts for e in made.edits[file]
+        ]
+        return out
+    told.risk = " ".join(filter(None, (told.risk, *found.notes[:2])))
+    verify = " ".join(filter(None, (shows(wanted), f"Then check: {told.verify}." if told.verify else "")))
+    why = " ".join(filter(None, (fix.why or fix.title + ".", found.memory)))
+    told.why = " ".join(filter(None, (told.why, found.memory)))
+    for file, text in made.texts.items():
+        out.patches.append(_patch(on, file, text, made).model_copy(
+            update={"title": fix.title, "why": why, "risk": told.risk, "verify": verify}
+        ))  # fmt: skip
+    told.commands = [c for c in told.commands if not ((m := _EXPORT.match(c)) and m[1] in fix.env)]
+    return out
+
+
+def _patch(on: Ground, file: RunFile, text: str, made: Placed) -> Patch:
+    old = on.texts[file.name]
+    return Patch(
+        id="", file=file.name, sha256=hashlib.sha256(old.encode()).hexdigest(), diff=unified(old, text, file.name),
+        edits=[edit_told(e) for e in made.edits[file]],
+    )  # fmt: skip
+
+
+def _refused(on: Ground, wanted: Recipe, made: Placed, found: Checked) -> str:
+    """Why a patch set is not offered; empty where it may be."""
+    if found.conflicts:
+        return f"as a patch it would not come out: {found.conflicts[0]}"
+    for file, text in made.texts.items():
+        old = on.texts[file.name]
+        try:
+            if applied(unified(old, text, file.name), old, file.name) != text:
+                return "its diff does not give the intended text"
+            if _moves_again(on, file, text, wanted):
+                return "made twice, it would change the file again"
+        except (DiffRefused, ChangeRefused) as e:
+            return str(e)
+    return ""
+
+
+def _moves_again(on: Ground, file: RunFile, text: str, wanted: Recipe) -> bool:
+    """Whether the same change, made on its own result, changes it again where the file holds the settings."""
+    framework = next((s.framework for s in on.sources if s.file.name == file.name), "")
+    again = change(text, file.path.name, wanted.values, framework)
+    return any(e.old for e in again.edits)

@@ -2,6 +2,7 @@
 
     DoctorError            one line for the user: what is wrong and what to do
       UsageError           exit 2: no such path, contradictory flags
+        DiffRefused        a diff is not one plain change of its file, or was made for another text
       NothingReadable      exit 3: no file in any role could be read
       ModelFailed          exit 4: `--require-model` was given and the model failed
       ChangeRefused        a change of a setting would change more than that; nothing was written
@@ -33,6 +34,10 @@ class UsageError(DoctorError):
     """The command line asks for something that cannot be."""
 
     exit_code = 2
+
+
+class DiffRefused(UsageError):
+    """A diff is not a plain change of the one file it is for, or the file is not the one it was made for."""
 
 
 class NothingReadable(DoctorError):

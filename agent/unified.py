@@ -19,7 +19,6 @@ _CONTEXT = 3
 _NO_END = "\\ No newline at end of file"
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(?: .*)?", re.DOTALL)
-_ESCAPES = {"\a": "a", "\b": "b", "\t": "t", "\n": "n", "\v": "v", "\f": "f", "\r": "r", '"': '"', "\\": "\\"}
 _KINDS = {
     "GIT binary patch": "it is a binary patch", "Binary files": "it is about a binary file",
     "rename ": "it renames a file", "copy ": "it copies a file", "similarity index": "it renames a file",
@@ -247,7 +246,7 @@ def _only_place(old: list[str], whole: str) -> int | None:
 def _changes(hunk: Hunk, at: int) -> Iterator[Edit]:
     """The lines of a hunk that differ, without their context."""
     start, new, changed = at, [], False
-    for sign, line in hunk.rows:
+    for sign, line in [*hunk.rows, (" ", "")]:
         if sign == " ":
             if changed:
                 yield Edit(start, at, tuple(new))
@@ -256,8 +255,6 @@ def _changes(hunk: Hunk, at: int) -> Iterator[Edit]:
             new.append(line)
         changed = sign != " "
         at += sign != "+"
-    if changed:
-        yield Edit(start, at, tuple(new))
 
 
 def _told(hunk: Hunk, moved: int) -> Iterator[str]:
@@ -286,8 +283,8 @@ def _quoted(name: str) -> str:
 
 
 def _escaped(c: str) -> str:
-    if c in _ESCAPES:
-        return f"\\{_ESCAPES[c]}"
+    if c in '"\\':
+        return f"\\{c}"
     return c if c.isprintable() else "".join(f"\\{b:03o}" for b in c.encode("utf-8", "surrogateescape"))
 
 

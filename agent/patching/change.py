@@ -13,6 +13,7 @@ from .document import Document, Found
 from .insert_shell import arguments
 from .insertion import argument, bare, insertion, spelled
 from .model import REMOVE, Changed, Edit, Snippet, Splice, Unplaced, same, spliced
+from .records import why_not
 from .removal import flag_start, removal
 from .sites import site, standing
 from .snippets import snippet
@@ -46,6 +47,8 @@ def change(
         if canonical not in settings_map().canonical:
             raise ChangeRefused(f"{name}: `{canonical}` is no setting that the map knows")
     try:
+        if reason := why_not(name, body):
+            raise Unplaced(reason)
         doc = Document.read(body, name, framework)
     except Unplaced as e:
         return Changed(text, (), tuple(Snippet(canonical, "", str(e)) for canonical in edits))

@@ -53,7 +53,8 @@ REFUSED = [
     ("a.py", "hf", "p.add_argument('--bf16', action='store_true')\n", {"bf16": True}, "declares"),
     ("a.py", "deepspeed", "a = {'zero_optimization': {'stage': 1}, **base}\n", {"gradient_clip_norm": 1}, "unpacks"),
     ("a.toml", "torchtitan", "[[training]]\nsteps = 1\n", {"sequence_length": 1024}, "array of tables"),
-    ("train.log", "hf", "learning_rate: 1e-4\n", {"learning_rate": 1e-6}, "kind"),
+    ("train.log", "hf", "learning_rate: 1e-4\n", {"learning_rate": 1e-6}, "record"),
+    ("train.txt", "hf", "learning_rate: 1e-4\n", {"learning_rate": 1e-6}, "kind"),
     ("a.ipynb", "hf", "{}", {"learning_rate": 1e-6}, "kind"),
     ("a.ini", "hf", "[train]\nlearning_rate = 1\n", {"warmup_steps": 5}, "ini"),
 ]  # fmt: skip

@@ -1,16 +1,20 @@
-"""`doctor salvage`: write something usable out of a checkpoint that is not. The only writes outside `doctor apply`."""
+"""`doctor salvage`: write something usable beside what is damaged, which is never touched."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from . import options
 
-app = typer.Typer(help="Make a new checkpoint out of a damaged one, which is never touched.", no_args_is_help=True)
+New = Annotated[Path, typer.Option("--output", "-o", help="New folder or file; must not exist.", metavar="NEW")]
+
+app = typer.Typer(help="Make new files out of damaged or unwanted ones, which are never touched.", no_args_is_help=True)
 
 
 @app.callback()
@@ -21,7 +25,7 @@ def salvage() -> None:
 @app.command("reset-optimizer")
 def reset(
     checkpoint: Annotated[Path, typer.Argument(help="Folder or file of the checkpoint.", metavar="CHECKPOINT")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="New folder or file; must not exist.", metavar="NEW")],
+    output: New,
     keep_scheduler: Annotated[bool, typer.Option("--keep-scheduler", help="Keep the learning-rate schedule.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -49,6 +53,67 @@ def reset(
     print_line("go on with:")
     for line in done.resume:
         print_line(f"  {line}")
+
+
+@app.command("rollback")
+def rollback(
+    folder: Annotated[Path, typer.Argument(help="Folder that holds the checkpoints of a run.", metavar="CHECKPOINTS")],
+    output: New,
+    step: Annotated[int | None, typer.Option(help="The checkpoint of this step.", metavar="STEP", min=0)] = None,
+    before: Annotated[
+        int | None,
+        typer.Option(
+            help="The newest sound one saved before this step.", metavar="STEP", min=0, show_default="trouble"
+        ),
+    ] = None,
+    copy: Annotated[bool, typer.Option("--copy", help="Copy the files instead of linking to them.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Look at structure and sizes only, not at every byte.")
+    ] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Make a folder that training resumes from at an older, sound checkpoint.
+
+    Takes the newest checkpoint that is whole and finite, before STEP where one is given, else before the first trouble
+    that the curves in the folder show. Writes links to it (or copies) and the tracker file of the framework, and
+    prints how to resume. Nothing that exists is changed.
+    """
+    from ..errors import UsageError
+    from ..salvage.rollback import Wanted, roll_back
+
+    if step is not None and before is not None:
+        raise UsageError("--step and --before exclude each other")
+    with _Bar(quiet) as bar:
+        wanted = Wanted(step, before, "structure" if quick else "full")
+        done = roll_back(folder, output, wanted, copy, bar.add)
+    _tell(
+        json,
+        {**asdict(done), "output": str(done.output)},
+        [
+            f"wrote {done.output}: {done.checkpoint} ({done.framework}), {done.why}",
+            *(f"not taken: {line}" for line in done.passed_over),
+            *(f"{name} says {text}" for name, text in done.trackers.items()),
+            *done.notes,
+        ],
+        done.resume,
+    )
+
+
+def _tell(as_json: bool, data: dict[str, Any], lines: Sequence[str], commands: Sequence[str]) -> None:
+    """What was done and how to go on, as JSON or in lines that no name of a file can break."""
+    from ..sanitize import one_line
+    from .streams import print_json, print_line
+
+    if as_json:
+        print_json(data)
+        return
+    for line in lines:
+        print_line(one_line(line))
+    if commands:
+        print_line("go on with:")
+    for command in commands:
+        print_line(f"  {one_line(command)}")
 
 
 class _Bar:

@@ -1,1 +1,1 @@
-"""Writing new checkpoints out of old ones. The old one is never touched, and nothing here is reachable by a tool."""
+"""New checkpoints, lists and host files out of old ones, which are never touched. No tool reaches what is here."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import UsageError
 
 _BLOCK = 4 << 20
 _SPARE = 64 << 20  # bytes that stay free
+_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # of some file systems
 
 Progress = Callable[[int], None]
 
@@ -74,16 +76,45 @@ def copy_bytes(source: Path, target: Path, progress: Progress) -> None:
 
 
 def publish(made: Path, output: Path) -> None:
-    """Move what was made to its final name; never over something that came to be there meanwhile.
+    """Move what was made to its final name in one step; never over something that came to be there meanwhile.
 
     Raises:
         UsageError: the name was taken.
     """
     try:
         if made.is_dir():
-            output.mkdir()  # claims the name; an empty folder of our own is replaced by the rename
-            made.rename(output)
+            made.rename(output)  # takes the place of nothing, or of an empty folder
         else:
-            os.link(made, output)
-    except FileExistsError:
-        raise UsageError(f"{output} came to exist meanwhile", "nothing was overwritten") from None
+            _place(made, output)
+    except (FileExistsError, NotADirectoryError):
+        raise _taken(output) from None
+    except OSError as e:
+        if e.errno != errno.ENOTEMPTY:
+            raise
+        raise _taken(output) from None
+    _settle(output.parent)
+
+
+def _place(made: Path, output: Path) -> None:
+    try:
+        os.link(made, output)
+    except OSError as e:
+        if e.errno not in _NO_HARD_LINKS:
+            raise
+        if os.path.lexists(output):
+            raise FileExistsError(errno.EEXIST, "exists", str(output)) from None
+        made.rename(output)
+
+
+def _taken(output: Path) -> UsageError:
+    return UsageError(f"{output} came to exist meanwhile", "nothing was overwritten")
+
+
+def _settle(folder: Path) -> None:
+    """The new name on disk too; a file system that cannot do this for folders is let be."""
+    with suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

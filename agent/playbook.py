@@ -74,16 +74,17 @@ class Predicate(_Strict):
 
 
 class SettingChange(_Strict):
-    """How a fix changes a canonical setting: to a value, by a factor, into a bound, or away.
+    """How a fix changes a canonical setting: to a value, by a factor, into a bound, to a product of others, or away.
 
     `at_least` and `at_most` leave a value alone that is within them already: a timeout is never lowered by a repair
-    that raises timeouts.
+    that raises timeouts. A value with `<...>` depends on the site and is never written into a file.
     """
 
     set: Any = None
     multiply: float | None = None
     at_least: float | None = None
     at_most: float | None = None
+    product_of: list[str] = []
     remove: bool = False
 
 

@@ -108,6 +108,16 @@ def _is_known(key: str, signature_keys: set[str]) -> bool:
     return key.startswith(_ADVICE) or any(t.allows(key) for t in all_tools().values())
 
 
+def _uncountable(change: SettingChange, kind: str) -> str:
+    """What is wrong with a change that computes, for a setting of a type; empty where nothing is."""
+    if unknown := [name for name in change.product_of if name not in settings_map().canonical]:
+        return f"is a product of {unknown[0]!r}, which is no canonical setting"
+    numbers = (change.multiply, change.at_least, change.at_most, change.product_of or None)
+    if any(n is not None for n in numbers) and kind not in ("int", "float", "seconds"):
+        return f"is of type {kind}, which is not counted"
+    return ""
+
+
 def _fixes(playbook: Playbook) -> Found:
     """Repairs in canonical settings, so that they can be written in the words of any framework."""
     canonical, tools = settings_map().canonical, all_tools()
@@ -119,7 +129,5 @@ def _fixes(playbook: Playbook) -> Found:
         for name, change in fix.settings.items():
             if name not in canonical:
                 yield ("fixes", n, "settings"), f"repair {n + 1}: no canonical setting is called {name!r}"
-            elif isinstance(change, SettingChange) and change.multiply is not None:
-                kind = canonical[name].type
-                if kind not in ("int", "float", "seconds"):
-                    yield ("fixes", n, "settings"), f"repair {n + 1}: {name} is of type {kind}, it cannot be multiplied"
+            elif isinstance(change, SettingChange) and (why := _uncountable(change, canonical[name].type)):
+                yield ("fixes", n, "settings"), f"repair {n + 1}: {name} {why}"

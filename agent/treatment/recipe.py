@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from ..reading.settings_map import settings_map
 
 MICRO, STEPS = "micro_batch_size", "gradient_accumulation_steps"
 Now = Callable[[str], Any]
+Change = SettingChange | bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,12 @@ def recipe(fix: Fix, now: Now) -> Recipe:
     """
     made = Recipe()
     pair = _batch_kept(fix.settings, now, made)
-    for name, change in fix.settings.items():
-        if name in pair:
+    for asked, change in fix.settings.items():
+        if asked in pair:
             continue
+        name, change = _in_steps(asked, change, now)
         before = now(name)
-        value = _value(name, change, before)
+        value = _value(name, change, now)
         if value is None:
             made.open[name] = f"what {name} is now is not known, or differs between files"
         elif isinstance(value, str) and "<" in value:
@@ -59,7 +62,7 @@ def recipe(fix: Fix, now: Now) -> Recipe:
     return made
 
 
-def _batch_kept(settings: Mapping[str, Any], now: Now, made: Recipe) -> tuple[str, ...]:
+def _batch_kept(settings: Mapping[str, Change], now: Now, made: Recipe) -> tuple[str, ...]:
     """Micro-batch and accumulation changed against each other so that their product stays, where both are asked for."""
     factors = [getattr(settings.get(name), "multiply", None) for name in (MICRO, STEPS)]
     if None in factors or not factors[0] or abs(factors[0] * factors[1] - 1) > 1e-9:
@@ -69,7 +72,7 @@ def _batch_kept(settings: Mapping[str, Any], now: Now, made: Recipe) -> tuple[st
         made.open[MICRO] = "the micro-batch is not known, or differs between files"
         return MICRO, STEPS
     smaller, larger = (micro, steps) if factors[0] < 1 else (steps, micro)
-    share = min(factors)
+    share = min(f for f in factors if f)
     fitting = [d for d in range(1, smaller) if smaller % d == 0 and d <= max(1, smaller * share)]
     if not fitting:
         name = MICRO if factors[0] < 1 else STEPS
@@ -86,22 +89,35 @@ def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 24
 
 
-def _value(name: str, change: SettingChange | bool | int | float | str, now: Any) -> Any:
+def _in_steps(name: str, change: Change, now: Now) -> tuple[str, Change]:
+    """A share of the run as steps, where the run counts its warmup in steps: newer trainers take nothing else."""
+    total, steps = now("max_steps"), now("warmup_steps")
+    least = change.at_least if isinstance(change, SettingChange) else None
+    if name != "warmup_ratio" or least is None or not _whole(total) or (now(name) and not steps):
+        return name, change
+    return "warmup_steps", SettingChange(at_least=max(1, round(least * total)))
+
+
+def _value(name: str, change: Change, now: Now) -> Any:
     """What a setting has to become; None where that cannot be computed."""
     if not isinstance(change, SettingChange):
         return change
     if change.remove:
         return REMOVE
-    number = isinstance(now, int | float) and not isinstance(now, bool)
+    if change.product_of:
+        factors = [now(other) for other in change.product_of]
+        return math.prod(factors) if all(map(_whole, factors)) else None
+    before = now(name)
+    number = isinstance(before, int | float) and not isinstance(before, bool)
     if change.at_least is not None:
-        return now if number and now >= change.at_least else _typed(name, change.at_least)
-    if change.at_most is not None:
-        return now if number and now <= change.at_most else _typed(name, change.at_most)
+        return before if number and before >= change.at_least else _typed(name, change.at_least)
+    if change.at_most is not None:  # 0 and below switch a bound off
+        return before if number and 0 < before <= change.at_most else _typed(name, change.at_most)
     if change.multiply is None:
         return change.set
-    if not number or now <= 0:  # -1 stands for no limit
+    if not number or before <= 0:  # -1 stands for no limit
         return None
-    return _typed(name, now * change.multiply, least=1)
+    return _typed(name, before * change.multiply, least=1)
 
 
 def _typed(name: str, value: float, least: int = 0) -> int | float:

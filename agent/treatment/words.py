@@ -30,6 +30,11 @@ def _change(name: str, change: SettingChange | bool | int | float | str, facts: 
         return f"Set {name} to {change}{at}."
     if change.remove:
         return f"Remove {name}{at}."
+    if change.product_of:
+        return f"Set {name} to {' x '.join(change.product_of)}{at}."
+    if change.at_least is not None or change.at_most is not None:
+        bound = f"at least {change.at_least:g}" if change.at_least is not None else f"at most {change.at_most:g}"
+        return f"Set {name} to {bound}{at}."
     if change.multiply is None:
         return f"Set {name} to {change.set}{at}."
     if now and isinstance(now.value, int | float) and not isinstance(now.value, bool):

@@ -31,12 +31,13 @@ from .follow_ups import what_is_asked_about
 from .intent import PREFLIGHT, hardware, intent_of, named
 from .library import broken, playbooks
 from .passages import passages
-from .planner import Diagnosis, Offline, Planner, recalled
+from .planner import Diagnosis, Offline, Planner, ProposedEdit, recalled
 from .playbook import causes
 from .quotes import verified
 from .report import Checked, Meta, Report, Sentence, Tokens
 from .state import State, answering, call_of, facts_of, has_run, view_of
 from .tool import all_tools
+from .treatment.proposed import of_verdict, offer
 from .types import Call, Hypothesis, Risk, ToolResult
 from .workspace import Workspace
 
@@ -179,10 +180,12 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
         [Sentence(**s) for s in raw["sentences"]],
         raw.get("by_model", False),
         raw.get("ruled_out", []),
+        [ProposedEdit(**{**e, "cites": tuple(e["cites"])}) for e in raw.get("edits", [])],
     )
     report, dropped, objections = _judged(state, diagnosis)
-    if (dropped or objections) and not state["rejections"] and (diagnosis.sentences or diagnosis.by_model):
-        return {"rejections": [*objections, *dropped], "diagnosis": None, "calls": []}
+    patches, unfit = of_verdict(diagnosis.edits, report, context.workspace, facts_of(state))
+    if (dropped or objections or unfit) and not state["rejections"] and (diagnosis.sentences or diagnosis.by_model):
+        return {"rejections": [*objections, *dropped, *unfit], "diagnosis": None, "calls": []}
     if diagnosis.cause is not None:
         settled = report.status in ("confirmed", "healthy")
         title, cause = report.root_cause.title, report.root_cause.id or ""
@@ -190,7 +193,8 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     report.checked = [
         Checked(tool=r["call"]["tool"], outcome=r["outcome"], why=r["summary"]) for r in state["results"]
     ] + [Checked(tool="workspace", outcome="failed", why=f"{n}: {why}") for n, why in context.workspace.skipped[:40]]
-    told = _told(dropped, objections, diagnosis)
+    offer(report, patches, unfit)  # behind the patches of recipes
+    told = [*_told(dropped, objections, diagnosis), *(f"proposed by the model: {u}" for u in unfit)]
     report.meta = _meta(state, report.meta, [*context.notes, *broken(), *told])
     return {"report": report.model_dump(by_alias=True, mode="json")}
 

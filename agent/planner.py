@@ -49,6 +49,17 @@ class View:
     earlier: Mapping[str, Any] | None = None  # the report on the question before
 
 
+@dataclass(frozen=True, slots=True)
+class ProposedEdit:
+    """A change that a model proposes: exact text of one file of the run, what to put there, and the reason."""
+
+    file: str
+    find: str
+    replace: str
+    why: str = ""
+    cites: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class Diagnosis:
     """What a planner concludes; the gate and the predicates decide what of it stands. No cause: an answer.
@@ -61,6 +72,7 @@ class Diagnosis:
     sentences: list[Sentence] = field(default_factory=list)
     by_model: bool = False
     ruled_out: list[str] = field(default_factory=list)
+    edits: list[ProposedEdit] = field(default_factory=list)
 
 
 @dataclass(slots=True)

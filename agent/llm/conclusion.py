@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from ..planner import Diagnosis
+from ..planner import Diagnosis, ProposedEdit
 from ..report import Sentence
 from ..types import Call, Evidence, Hypothesis
 from .citations import AT_ALL, CITES, LOOKED_AT, STRETCH, Citations, Lines, Roots
 from .offers import ANSWER
 
-SENTENCES, RULED_OUT = 24, 6
+SENTENCES, RULED_OUT, EDITS = 24, 6, 8
 CALLS, LINES = 12, 120  # to read what is cited and was not shown
 _DEEP = 16  # levels of arguments; a conclusion has four
+_PARTS = ("file", "find", "replace", "why")  # of an edit
+_CITED = re.compile(r"\bE[0-9]{1,9}\b|[^\s:()`'\",;]+:[0-9]{1,9}\b")  # within a reason
 
 
 def _listed(value: Any) -> Any:
     """One citation stands for a list of one."""
     return [value] if isinstance(value, str) else value
+
+
+def _texts(value: Any) -> list[dict[str, str]]:
+    """The edits in whatever shape they came: what is no text of theirs is none, so that no edit costs the verdict."""
+    given = value if isinstance(value, list) else [value] if isinstance(value, dict) else []
+    return [{k: e[k] for k in _PARTS if isinstance(e, dict) and isinstance(e.get(k), str)} for e in given]
 
 
 _Cites = Annotated[list[str], BeforeValidator(_listed), Field(max_length=60)]
@@ -39,12 +49,25 @@ class _RuledOut(BaseModel):
     cites: _Cites = []
 
 
+class _Edit(BaseModel):
+    file: str = ""
+    find: str = ""
+    replace: str = ""
+    why: str = ""
+
+    @property
+    def cites(self) -> list[str]:
+        """What its reason names: evidence ids and lines of files."""
+        return [m[0] for m in islice(_CITED.finditer(self.why), CITES)]
+
+
 class Conclusion(BaseModel):
     """The arguments of `diagnosis`."""
 
     cause: str = Field(max_length=200)
     sentences: list[_Said] = Field(max_length=60)
     ruled_out: list[_RuledOut] = Field(default=[], max_length=60)
+    edits: Annotated[list[_Edit], BeforeValidator(_texts)] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +151,11 @@ def diagnosis(
     once = dict.fromkeys((text, tuple(citations.ids(cites))) for text, cites in said if text)
     cause = None if conclusion.cause == ANSWER else conclusion.cause
     sentences = [Sentence(text=text, cites=list(ids)) for text, ids in once]
-    return Diagnosis(cause, ranked, sentences, by_model=True, ruled_out=[r.cause for r in conclusion.ruled_out])
+    ruled_out = [r.cause for r in conclusion.ruled_out]
+    edits = [
+        ProposedEdit(e.file, e.find, e.replace, e.why, tuple(citations.ids(e.cites))) for e in conclusion.edits[:EDITS]
+    ]
+    return Diagnosis(cause, ranked, sentences, by_model=True, ruled_out=ruled_out, edits=edits)
 
 
 def cut(
@@ -146,6 +173,7 @@ def cut(
     told = [
         _beyond(len(said), SENTENCES, "sentence", "sentences"),
         _beyond(len(ruled_out), RULED_OUT, "cause ruled out", "causes ruled out"),
+        _beyond(len(conclusion.edits), EDITS, "edit", "edits"),
     ]
     for kind, parts in (("sentence", said[:SENTENCES]), ("ruled out", ruled_out[:RULED_OUT])):
         for number, part in enumerate(parts, 1):
@@ -182,7 +210,9 @@ def _ruled_out(conclusion: Conclusion) -> list[_RuledOut]:
 
 def _unread(conclusion: Conclusion, citations: Citations) -> tuple[list[Call], int]:
     """Calls that read the cited lines not shown yet, and how many such lines they leave out."""
-    parts = (*_sentences(conclusion)[:SENTENCES], *_ruled_out(conclusion)[:RULED_OUT])
+    parts = (
+        *_sentences(conclusion)[:SENTENCES], *_ruled_out(conclusion)[:RULED_OUT], *conclusion.edits[:EDITS],
+    )  # fmt: skip
     missing = list(dict.fromkeys(place for part in parts for place in citations.missing(part.cites)))
     mentioned = {place: at for at, place in enumerate(missing[:LINES])}
     stretches: list[tuple[int, str, int, int]] = []  # first mention, file, first line, count

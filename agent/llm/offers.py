@@ -118,11 +118,14 @@ def _texts() -> dict[str, Any]:
 
 def _diagnosis(*, listed: bool) -> dict[str, Any]:
     text, cites = {"type": "string"}, _texts()
+    edit = _object(["file", "find", "replace", "why"], file=text, find=text, replace=text, why=text)
+    edits = {"type": "array", "description": words.tool("edits"), "items": edit}
     return _object(
         ["cause", "sentences"],
         cause={"type": "string", "enum": [*causes(), ANSWER]} if listed else text,
         sentences={"type": "array", "items": _object(["text", "cites"], text=text, cites=cites)},
         ruled_out={"type": "array", "items": _object(["cause", "why", "cites"], cause=text, why=text, cites=cites)},
+        **({"edits": edits} if listed else {}),
     )
 
 

@@ -26,31 +26,29 @@ _RECORD_TEXT = re.compile(
 # Lightning writes its record without a comment; a file of this name that a person wrote has comments or tags.
 _HPARAMS = re.compile(r"(?:^|/)hparams\.ya?ml\Z")
 _WRITTEN_BY_HAND = re.compile(r"#|!(?:new|ref|name|apply|include|copy)\b")
-_KINDS: tuple[tuple[str, re.Pattern[str], re.Pattern[str] | None], ...] = tuple(
-    (kind, re.compile(name), re.compile(text) if text else None)
-    for kind, name, text in (
-        ("a Kubernetes manifest", r"\.(?:ya?ml|json)\Z", r"(?ms)^\s*\"?apiVersion\"?\s*:.*^\s*\"?kind\"?\s*:"),
-        ("a Kubernetes manifest", r"\.(?:ya?ml|json)\Z", r"(?ms)^\s*\"?kind\"?\s*:.*^\s*\"?apiVersion\"?\s*:"),
-        ("a Kubernetes manifest", r"\.ya?ml\Z", r"(?ms)^spec\s*:.*\bcontainers\s*:"),
-        ("a Compose file", r"(?:^|/)(?:docker-)?compose[\w.\-]*\.ya?ml\Z", ""),
-        ("a Compose file", r"\.ya?ml\Z", r"(?ms)^services\s*:.*^\s+(?:image|build)\s*:"),
-        ("a workflow of a CI service", r"(?:^|/)\.(?:github|circleci)/", ""),
-        ("a workflow of a CI service", r"(?:^|/)(?:\.gitlab-ci|azure-pipelines)\S*\.ya?ml\Z", ""),
-        ("a workflow of a CI service", r"\.ya?ml\Z", r"(?ms)^[\"']?on[\"']?\s*:.*^jobs\s*:"),
+_KINDS = tuple(
+    (kind, re.compile(name), tuple(map(re.compile, texts)))
+    for kind, name, *texts in (
+        ("a Kubernetes manifest", r"\.(?:ya?ml|json)\Z", r"(?m)^\s*\"?apiVersion\"?\s*:", r"(?m)^\s*\"?kind\"?\s*:"),
+        ("a Kubernetes manifest", r"\.ya?ml\Z", r"(?m)^spec\s*:", r"(?m)^\s+containers\s*:"),
+        ("a Compose file", r"(?:^|/)(?:docker-)?compose[\w.\-]*\.ya?ml\Z"),
+        ("a Compose file", r"\.ya?ml\Z", r"(?m)^services\s*:", r"(?m)^\s+(?:image|build)\s*:"),
+        ("a workflow of a CI service", r"(?:^|/)\.(?:github|circleci)/"),
+        ("a workflow of a CI service", r"(?:^|/)(?:\.gitlab-ci|azure-pipelines)\S*\.ya?ml\Z"),
+        ("a workflow of a CI service", r"\.ya?ml\Z", r"(?m)^[\"']?on[\"']?\s*:", r"(?m)^jobs\s*:"),
         ("a task of a cloud launcher", r"\.ya?ml\Z", r"(?m)^(?:run|setup|command|entrypoint)\s*:\s*[|>]|^commands\s*:"),
-        ("a manifest of packages", r"(?:^|/)(?:package|composer|tsconfig|jsconfig|deno)\.json\Z", ""),
-        ("a manifest of packages", r"(?:^|/)(?:(?:pyproject|Cargo|uv|ruff)\.toml|Pipfile)\Z", ""),
-        ("a manifest of packages", r"(?:^|/)(?:setup\.cfg|(?:tox|pytest|mypy)\.ini|\.flake8|\.coveragerc)\Z", ""),
+        ("a manifest of packages", r"(?:^|/)(?:package|composer|tsconfig|jsconfig|deno)\.json\Z"),
+        ("a manifest of packages", r"(?:^|/)(?:(?:pyproject|Cargo|uv|ruff)\.toml|Pipfile)\Z"),
+        ("a manifest of packages", r"(?:^|/)(?:setup\.cfg|(?:tox|pytest|mypy)\.ini|\.flake8|\.coveragerc)\Z"),
         ("a manifest of packages", r"\.ya?ml\Z", r"(?m)^(?:channels|dependencies|repos)\s*:\s*(?:\n\s*-|\[)"),
-        ("a configuration of an editor", r"(?:^|/)(?:\.vscode|\.idea|\.devcontainer)/", ""),
+        ("a configuration of an editor", r"(?:^|/)(?:\.vscode|\.idea|\.devcontainer)/"),
         (
             "a file of the tokenizer or the processor",
             r"(?:^|/)(?:tokenizer\w*|vocab|merges|special_tokens_map|added_tokens|chat_template|preprocessor_config"
             r"|processor_config|\w*_processor_config)\.json\Z",
-            "",
         ),
-        ("the generation defaults of a model", r"(?:^|/)generation_config\.json\Z", ""),
-        ("a description of data", r"(?:^|/)(?:dataset_infos?|dataset_dict|state|data(?:set)?_card)\.(?:json|ya?ml)\Z", ""),
+        ("the generation defaults of a model", r"(?:^|/)generation_config\.json\Z"),
+        ("a description of data", r"(?:^|/)(?:dataset_infos?|dataset_dict|state|data(?:set)?_card)\.(?:json|yaml)\Z"),
         ("a file that starts a program", r"\.json\Z", r"\"(?:cmd|command|argv|entrypoint|args)\"\s*:\s*[\[\"]"),
     )
 )  # fmt: skip
@@ -76,7 +74,7 @@ def why_not(name: str, head: str) -> str:
     if is_record(name, head):
         return "a record that the run wrote: the next launch does not read it"
     path = name.replace("\\", "/")
-    for kind, by_name, by_text in _KINDS:
-        if by_name.search(path) and (by_text is None or by_text.search(head[:HEAD])):
+    for kind, by_name, texts in _KINDS:
+        if by_name.search(path) and all(text.search(head[:HEAD]) for text in texts):
             return f"{kind}, not a file of training settings"
     return ""

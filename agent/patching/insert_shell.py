@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..reading.settings_leaf import Leaf
 from ..reading.settings_map import settings_map
-from ..reading.settings_shell import programs
+from ..reading.shell_launches import programs
 from ..reading.shell_words import Script, Word, read_script
 from .document import Document
 from .literals import as_json

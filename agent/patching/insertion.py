@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..reading.settings_map import Spelling, settings_map
-from ..reading.settings_shell import SWITCHES
+from ..reading.shell_flags import SWITCHES
 from ..reading.shell_words import read_script
 from .document import Document
 from .insert_json import put_json

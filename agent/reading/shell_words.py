@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from .settings_leaf import Lines
+from .shell_blocks import Blocks
 
 WORDS = 60_000
 _BITS = re.compile(
@@ -48,11 +49,25 @@ class Word:
 
 @dataclass(slots=True)
 class Script:
-    """Commands and arrays as lists of words, here-documents as (target, text, first line), plain assignments."""
+    """Commands and arrays as lists of words, here-documents as (target, text, first line).
+
+    An array that is added to (`ARGS+=(...)`) or filled in several branches has a part for each: `ARGS`, `ARGS#1`. What
+    a later assignment surely replaces is not kept. `blocks` tells which block of the script a position is in.
+    """
 
     commands: list[list[Word]] = field(default_factory=list)
     heredocs: list[tuple[str, str, int]] = field(default_factory=list)
     arrays: dict[str, list[Word]] = field(default_factory=dict)
+    blocks: Blocks = field(default_factory=Blocks)
+
+    def put_array(self, name: str, words: list[Word], adds: bool, position: int) -> None:
+        """Keep an array, or a part of one."""
+        parts = [key for key in self.arrays if key.partition("#")[0] == name]
+        if not adds and not self.blocks.at(position):
+            for key in parts:
+                del self.arrays[key]
+            parts = []
+        self.arrays[f"{name}#{len(parts)}" if parts else name] = words
 
 
 def read_script(text: str, first_line: int = 1, base: int | None = 0) -> Script:
@@ -66,7 +81,7 @@ def read_script(text: str, first_line: int = 1, base: int | None = 0) -> Script:
     command: list[Word] = []
     waiting: list[str] = []
     array, target = "", False
-    position = count = 0
+    position = count = open_parens = opened = 0
     while position < len(text) and count < WORDS:
         m = _BITS.match(text, position)
         if not m:
@@ -80,23 +95,35 @@ def read_script(text: str, first_line: int = 1, base: int | None = 0) -> Script:
         if kind == "word" and not target:
             end = 0 if base is None else base + m.end()
             command.append(Word(unquote(m[0]), line, (base or 0) + m.start(), m[0][:1] in "'\"", end, m[0], bool(base)))
+            if not array:
+                script.blocks.word(command[-1].raw, command[-1].start, len(command) == 1)
         elif kind == "heredoc":
             waiting.append(m["tag"])
         elif kind == "open" and command and _ARRAY.match(command[-1].text) and not array:
-            array, command = command[-1].text.rstrip("=+"), [*command[:-1]]
-            script.commands.append(command)
+            array, opened = command[-1].text.rstrip("="), command[-1].start
+            script.commands.append(command[:-1])
             command = []
         elif kind == "close" and array:
-            script.arrays[array] = command
+            script.put_array(array.rstrip("+"), command, array[-1] == "+", opened)
             command, array = [], ""
+        elif kind in ("open", "close") and not array:
+            open_parens += 1 if kind == "open" else -1
+            if kind == "open" and command:
+                script.blocks.parenthesis(text[m.end() :].lstrip(" \t")[:1] == ")")
+            if open_parens < 0:  # ends the pattern of a `case`
+                open_parens = 0
+                script.commands.append(command)
+                script.blocks.pattern()
+                command = []
         elif kind == "break" and not (array and m[0] == "\n"):
+            script.blocks.link(m[0])
             position = _end_command(text, m, script, command, waiting, lines, first_line)
             command = []
         if kind not in ("space", "join"):
             target = kind == "redirect"
     script.commands.append(command)
     if array:
-        script.arrays[array] = command
+        script.put_array(array.rstrip("+"), command, array[-1] == "+", opened)
     script.commands = [c for c in script.commands if c]
     return script
 

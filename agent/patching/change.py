@@ -17,7 +17,8 @@ from .records import why_not
 from .removal import flag_start, removal
 from .sites import site, standing
 from .snippets import snippet
-from .spelling import DROP, raw_value, wanted
+from .spelling import DROP, raw_value
+from .steps import Step, belong_together, steps
 from .variables import followers
 from .verify import loose, verify
 from .writing import literal
@@ -26,62 +27,89 @@ BOM = "\ufeff"
 
 
 def change(
-    text: str, name: str, edits: Mapping[str, Any], framework: str = "", at: Mapping[str, int] | None = None
+    text: str,
+    name: str,
+    edits: Mapping[str, Any],
+    framework: str = "",
+    at: Mapping[str, int] | None = None,
+    versions: Mapping[str, str] | None = None,
+    together: bool = False,
 ) -> Changed:
     """Change canonical settings in a text.
 
     Args:
         text: the file, as decoded without translation of line ends.
-        name: the file's name, which tells its format.
+        name: the file's path inside the run, which tells its format and whether it is a record.
         edits: canonical setting -> canonical value, or `REMOVE`.
         framework: whose words the file speaks; told from the text when empty.
         at: setting -> line, where several places hold it and one is meant.
+        versions: package -> release of the run, for spellings that not every release takes.
+        together: write all of the edits, or none of them where one cannot be written.
+
+    Returns:
+        The new text. An edit that cannot be written safely is a snippet, and the others are made all the same.
 
     Raises:
-        ChangeRefused: a change, read back, was not what was asked for. Nothing is to be written then.
+        ChangeRefused: a setting is none that the map knows.
     """
     bom, body = (BOM, text[1:]) if text.startswith(BOM) else ("", text)
-    done: list[Edit] = []
-    left: list[Snippet] = []
     for canonical in edits:
         if canonical not in settings_map().canonical:
             raise ChangeRefused(f"{name}: `{canonical}` is no setting that the map knows")
     try:
         if reason := why_not(name, body):
             raise Unplaced(reason)
-        doc = Document.read(body, name, framework)
+        doc = Document.read(body, name, framework, versions)
     except Unplaced as e:
         return Changed(text, (), tuple(Snippet(canonical, "", str(e)) for canonical in edits))
-    for canonical, value in _steps(doc, edits):
-        try:
-            doc, made = _one(doc, canonical, value, (at or {}).get(canonical, 0))
-            done += made
-        except Unplaced as e:
-            left.append(Snippet(canonical, "" if value is REMOVE else snippet(doc, canonical, value), str(e)))
+    lines = at or {}
+    groups = [list(edits)] if together else belong_together(edits)
+    groups.sort(key=lambda group: -max(lines.get(n, 0) for n in group))  # from below: lines above keep their numbers
+    done: list[Edit] = []
+    left: list[Snippet] = []
+    for group in groups:
+        doc, made, failed = _group(doc, {n: edits[n] for n in group}, edits, lines)
+        done += made
+        left += _snippets(doc, {n: edits[n] for n in group}, edits, failed)
+    order = list(edits)
+    left.sort(key=lambda s: order.index(s.name))
     return Changed(bom + doc.text, tuple(done), tuple(left))
 
 
-def _steps(doc: Document, edits: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The edits in order; a precision becomes its two switches where the framework has those."""
-    steps: list[tuple[str, Any]] = []
-    present = {f.name for f in doc.found}
-    for canonical, value in edits.items():
-        value = value if value is REMOVE else wanted(canonical, value)
-        flags = [s for s in ("fp16", "bf16") if s in present or _spells(doc.framework, s)]
-        if canonical != "precision" or value is REMOVE or not flags:
-            steps.append((canonical, value))
-            continue
-        off = [(s, False) for s in flags if s != value and s in present and s not in edits]
-        on = [(s, True) for s in flags if s == value and s not in edits]
-        if "precision" in present:
-            on = [("precision", value), *(step for step in on if off or step[0] in present)]
-        steps += [*off, *(on or ([] if off else [(canonical, value)]))]
-    return steps
+def _group(
+    doc: Document, group: Mapping[str, Any], edits: Mapping[str, Any], at: Mapping[str, int]
+) -> tuple[Document, list[Edit], dict[str, str]]:
+    """Edits that belong together: all of them written, or the old document and why, by setting."""
+    after, made, failed = doc, list[Edit](), dict[str, str]()
+    for name, value in group.items():
+        try:
+            for step in steps(after, name, value, edits):
+                after, more = _one(after, step.name, step.value, at.get(name, 0))
+                made += more
+        except (Unplaced, ChangeRefused) as e:
+            failed[name] = _reason(e, doc.name)
+    return (doc, [], failed) if failed else (after, made, failed)
 
 
-def _spells(framework: str, name: str) -> bool:
-    spelled_by = settings_map().canonical[name].spelled
-    return any(settings_map().owns(framework, [f]) for f in spelled_by if f != "also")
+def _reason(error: Exception, file: str) -> str:
+    """Why, without the name of the file that the caller knows."""
+    return str(error).removeprefix(f"{file}: ").replace("\n", " ")
+
+
+def _snippets(
+    doc: Document, group: Mapping[str, Any], edits: Mapping[str, Any], failed: Mapping[str, str]
+) -> list[Snippet]:
+    """What is left to do by hand where a group was not written."""
+    out: list[Snippet] = []
+    for name, value in group.items() if failed else ():
+        reason = failed.get(name) or f"it belongs together with {next(iter(failed))}, which cannot be written here"
+        try:
+            parts = steps(doc, name, value, edits)
+        except Unplaced:
+            parts = [Step(name, name, value)]
+        rows = [snippet(doc, s.name, s.value) for s in parts if s.value is not REMOVE]
+        out.append(Snippet(name, "\n".join(filter(None, rows)), reason))
+    return out
 
 
 def _one(doc: Document, name: str, value: Any, at: int) -> tuple[Document, list[Edit]]:

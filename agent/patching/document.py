@@ -7,7 +7,8 @@ import json
 import re
 import tomllib
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,8 +17,10 @@ from ..reading.settings_files import read_text
 from ..reading.settings_leaf import Leaf, Lines, Sheet, plain
 from ..reading.settings_map import Spelling, settings_map
 from .model import Unplaced
+from .roles import others
 
 _COMPUTED = re.compile(r".*\(\.\.\.\)\Z|<.*>\Z", re.DOTALL)
+_SELF_CONTAINED = ("deepspeed", "accelerate", "model", "peft", "tokenizer")  # their files are read by themselves
 FORMS = ("yaml", "json", "toml", "ini", "env", "shell", "python")
 
 
@@ -44,10 +47,15 @@ class Document:
     framework: str
     sheet: Sheet
     within: str = ""  # `shell` for a here-document
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, text: str, name: str, framework: str = "") -> Document:
+    def read(cls, text: str, name: str, framework: str = "", versions: Mapping[str, str] | None = None) -> Document:
         """Read a text.
+
+        Args:
+            framework: whose words the run's files speak; a file that is known by its keys speaks its own.
+            versions: package -> release, as far as the run tells.
 
         Raises:
             Unplaced: the file's name tells no format that can be written, or the text is damaged.
@@ -59,12 +67,17 @@ class Document:
         form, sheet = answer
         if sheet.problems:
             raise Unplaced(f"the file cannot be read in full: {sheet.problems[0]}")
-        framework = framework or settings_map().detect((leaf.key for leaf in sheet.leaves), text[:400_000])
-        return cls(text, name, form, framework, sheet)
+        known = settings_map()
+        if not framework:
+            framework = known.detect((leaf.key for leaf in sheet.leaves), text[:400_000])
+        elif form in ("json", "yaml"):
+            told = known.detect((leaf.key for leaf in sheet.leaves), "")
+            framework = told if told in _SELF_CONTAINED and not known.owns(framework, [told]) else framework
+        return cls(text, name, form, framework, sheet, versions=versions or {})
 
     def again(self, text: str) -> Document:
         """The same file with another text."""
-        return Document.read(text, self.name, self.framework)
+        return Document.read(text, self.name, self.framework, self.versions)
 
     @cached_property
     def clean(self) -> str:
@@ -73,6 +86,30 @@ class Document:
     @cached_property
     def lines(self) -> Lines:
         return Lines(self.text)
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree of Python code."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(self.clean)
+
+    @cached_property
+    def others(self) -> list[tuple[int, int]]:
+        """Lines of Python code that make something for another model or for evaluation."""
+        try:
+            return others(self.tree)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # an excerpt of a function is read without
+            return []
+
+    @cached_property
+    def disabled(self) -> set[str]:
+        """Dotted paths of mappings that say `enabled: false`."""
+        return {
+            leaf.key.rpartition(".")[0]
+            for leaf in self.sheet.leaves
+            if leaf.value is False and leaf.key.rpartition(".")[2] in ("enabled", "enable")
+        }
 
     @cached_property
     def found(self) -> list[Found]:

@@ -10,6 +10,7 @@ from typing import Any
 from ..reading.settings_map import Spelling, settings_map
 from ..reading.shell_flags import SWITCHES
 from ..reading.shell_words import read_script
+from .dated import untimely
 from .document import Document
 from .insert_json import put_json
 from .insert_lines import put_env, put_toml
@@ -36,6 +37,9 @@ def spelled(doc: Document, name: str, value: Any) -> tuple[str, Spelling, Any]:
             raw = raw_value(spelling, scope, value)
         except Unplaced as e:
             reason = str(e)
+            continue
+        if why := untimely(doc, scope, spelling):
+            reason = why
             continue
         if raw is DROP or (raw is False and doc.form == "shell" and bare(scope, spelling)):
             silent.append((scope, spelling, DROP))  # by not being there

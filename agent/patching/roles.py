@@ -1,0 +1,76 @@
+"""Whose setting it is: places that belong to another model, to evaluation, to an engine, or to a part that is off."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from .spelling import lineage
+
+if TYPE_CHECKING:
+    from .document import Document, Found
+
+# Parts of a key or of a name in code that say: not the model that is trained.
+OTHERS = frozenset(
+    ["critic", "reward", "rm", "ref", "reference", "teacher", "discriminator", "draft", "eval", "evaluate", "evaluation"]
+    + ["val", "valid", "validate", "validation", "test", "predict", "inference"]
+)
+_ENGINES = ("vllm", "sglang")
+_TREES = ("yaml", "json", "toml", "override", "dict", "flag", "ini")
+
+
+def elsewhere(doc: Document, found: Found) -> bool:
+    """Whether a place that bears a setting's name sets it for something else than the training itself."""
+    leaf = found.leaf
+    if leaf.scope in _ENGINES and leaf.scope not in lineage(doc.framework) and doc.framework:
+        return True
+    if OTHERS & _parts(found.name):
+        return False
+    above = leaf.key.split(".")[: -len(found.spelling.segments)] if leaf.style in _TREES else []
+    if above[:1] == ["defaults"] and leaf.style == "yaml":
+        return True  # Hydra's list of files, not of values
+    if any(OTHERS & _parts(segment) for segment in above):
+        return True
+    return doc.form == "python" and other_call(doc, leaf.line)
+
+
+def _parts(name: str) -> set[str]:
+    """The words of a name. `actor_rollout_ref` is the actor's, though it names the reference."""
+    if name.lower().startswith("actor"):
+        return set()
+    return set(re.split(r"[_\-]|(?<=[a-z])(?=[A-Z])", name)) | set(re.split(r"[_\-]", name.lower()))
+
+
+def other_call(doc: Document, line: int) -> bool:
+    """Whether code on a line makes something for another model or for evaluation, by the names around it."""
+    return any(first <= line <= last for first, last in doc.others)
+
+
+def others(tree: ast.AST) -> list[tuple[int, int]]:
+    """First and last lines of the statements and functions whose names say so."""
+    found: list[tuple[int, int]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [_name(target) for target in node.targets]
+        elif isinstance(node, ast.AnnAssign):
+            names = [_name(node.target)]
+        else:
+            continue
+        if any(OTHERS & {part.lower() for part in _parts(name)} for name in names):
+            found.append((node.lineno, node.end_lineno or node.lineno))
+    return found
+
+
+def _name(target: ast.expr) -> str:
+    return target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
+
+
+def asleep(doc: Document, found: Found) -> bool:
+    """Whether a mapping around a place says `enabled: false`, so that nobody reads it."""
+    parts = found.leaf.key.split(".")
+    return any(
+        ".".join(parts[:i]) in doc.disabled and parts[i:] not in (["enabled"], ["enable"]) for i in range(1, len(parts))
+    )

@@ -116,7 +116,13 @@ def test_deepspeed(tmp_path, doctor, stage):
 
 
 @pytest.mark.parametrize(
-    ("kind", "advice"), [("zero3", "zero_to_fp32.py"), ("megatron", "--no-load-optim"), ("megatron_dist", "--no-load-optim"), ("dcp", "dcp.load")]
+    ("kind", "advice"),
+    [
+        ("zero3", "zero_to_fp32.py"),
+        ("megatron", "--no-load-optim"),
+        ("megatron_dist", "--no-load-optim"),
+        ("dcp", "dcp.load"),
+    ],
 )
 def test_kinds_that_are_not_rewritten(tmp_path, doctor, kind, advice):
     done = doctor("salvage", "reset-optimizer", made_checkpoints(kind), "-o", tmp_path / "new")
@@ -133,7 +139,7 @@ def test_nothing_is_overwritten(runs, tmp_path, doctor):
         assert done.returncode == 2 and "exists" in done.stderr
     assert (tmp_path / "file").read_text() == "mine"
     inside = doctor("salvage", "reset-optimizer", old, "-o", old / "new")
-    assert inside.returncode == 2 and "inside the checkpoint" in inside.stderr
+    assert inside.returncode == 2 and "lies inside" in inside.stderr
     assert doctor("salvage", "reset-optimizer", tmp_path / "none", "-o", tmp_path / "new").returncode == 2
 
 

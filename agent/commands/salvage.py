@@ -6,11 +6,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import UsageError
 from . import options
+
+if TYPE_CHECKING:
+    from ..report import Report
 
 New = Annotated[Path, typer.Option("--output", "-o", help="New folder or file; must not exist.", metavar="NEW")]
 
@@ -79,7 +83,6 @@ def rollback(
     that the curves in the folder show. Writes links to it (or copies) and the tracker file of the framework, and
     prints how to resume. Nothing that exists is changed.
     """
-    from ..errors import UsageError
     from ..salvage.rollback import Wanted, roll_back
 
     if step is not None and before is not None:
@@ -98,6 +101,69 @@ def rollback(
         ],
         done.resume,
     )
+
+
+@app.command("exclude-samples")
+def exclude_samples(
+    data: Annotated[Path, typer.Argument(help="File of records.", metavar="DATA")],
+    output: New,
+    rows: Annotated[str | None, typer.Option(help="Records by number, from 0.", metavar="12,17-20")] = None,
+    lines: Annotated[
+        str | None, typer.Option(help="Records by the line they start on, from 1.", metavar="N,N-N")
+    ] = None,
+    from_report: Annotated[
+        str | None, typer.Option(help="Those a report calls bad, and others of that kind.", metavar="SESSION|FILE")
+    ] = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write a new list of records without the bad ones; the data stays as it is.
+
+    Lines of JSON, CSV and text, packed or not, are copied byte for byte; for Parquet, Arrow and tar shards the numbers
+    of the bad records are written, with the code that leaves them out. Without rows, lines or a report, the file is
+    looked through for records that are bad by themselves: torn, empty, not finite, far too long.
+    """
+    from ..salvage.chosen import Chosen, cited, numbered
+    from ..salvage.exclude import exclude
+
+    chosen, roots = Chosen(), dict[str, Path]()
+    if from_report is not None:
+        report = _report(from_report)
+        roots = {run.id: Path(run.root) for run in report.runs if run.root != "-"}
+        chosen = cited(data, roots, report.evidence)
+    if from_report is not None and not (chosen.lines or chosen.places or chosen.names):
+        raise UsageError(f"the report names no bad record of {data}", "name them with --rows or --lines")
+    chosen.numbers.update(numbered(rows, "--rows") if rows else {})
+    chosen.lines.update(numbered(lines, "--lines") if lines else {})
+    scan = chosen.scanned or not (rows or lines)
+    with _Bar(quiet) as bar:
+        done = exclude(data, output, chosen, scan, list(roots.values()), bar.add)
+    more = [f"... and {len(done.excluded) - 20} more"] if len(done.excluded) > 20 else []
+    left_out = f"{len(done.excluded)} of {done.records} records left out, {done.kept} kept"
+    _tell(
+        json,
+        {**asdict(done), "output": str(done.output)},
+        [f"wrote {done.output}: {left_out}", *(f"left out: {e}" for e in done.excluded[:20]), *more, *done.notes],
+        done.use,
+    )
+
+
+def _report(name: str) -> Report:
+    """A report by its file or its session.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from ..report import Report
+    from ..store import load_report, usable_state
+
+    path = Path(name)
+    if not path.is_file():
+        return load_report(usable_state()[0], name)
+    try:
+        return Report.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise UsageError(f"{path} is no report", "give a session, or what --json printed") from None
 
 
 def _tell(as_json: bool, data: dict[str, Any], lines: Sequence[str], commands: Sequence[str]) -> None:

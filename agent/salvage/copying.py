@@ -19,20 +19,20 @@ _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # 
 Progress = Callable[[int], None]
 
 
-def refuse_existing(checkpoint: Path, output: Path) -> None:
+def refuse_existing(source: Path, output: Path) -> None:
     """Check both ends before anything is written.
 
     Raises:
-        UsageError: no such checkpoint; the output exists, lies in the checkpoint, or has no folder to lie in.
+        UsageError: no such file; the output exists, lies in what it is made from, or has no folder to lie in.
     """
-    if not checkpoint.exists():
-        raise UsageError(f"no such checkpoint: {checkpoint}")
+    if not source.exists():
+        raise UsageError(f"no such file or folder: {source}")
     if os.path.lexists(output):
         raise UsageError(f"{output} exists", "name a new folder or file; nothing is overwritten")
     if not output.parent.is_dir():
         raise UsageError(f"no such folder: {output.parent}")
-    if output.resolve().is_relative_to(checkpoint.resolve()):
-        raise UsageError(f"{output} lies inside the checkpoint it is made from")
+    if output.resolve().is_relative_to(source.resolve()):
+        raise UsageError(f"{output} lies inside {source}, which it is made from")
 
 
 def refuse_full(output: Path, needed: int) -> None:

@@ -7,27 +7,16 @@ from dataclasses import dataclass
 
 from ..reading.settings_leaf import Leaf
 from ..reading.settings_map import settings_map
-from ..reading.shell_launches import programs
-from ..reading.shell_words import Script, Word, read_script
+from ..reading.settings_shell import ShellReading, references
+from ..reading.shell_launches import Launch, Stage
+from ..reading.shell_words import read_script
 from .document import Document
 from .literals import as_json
 from .model import Splice, Unplaced
 from .spelling import lineage
+from .training_command import carriers, shell_of, training_commands
 
-_ASSIGNED = re.compile(r"[A-Za-z_]\w*\+?=")
-# Launchers that give what they launch another environment than their own.
-_ELSEWHERE = {
-    "docker",
-    "podman",
-    "singularity",
-    "apptainer",
-    "enroot",
-    "kubectl",
-    "mpirun",
-    "mpiexec",
-    "horovodrun",
-    "ssh",
-}
+_ELSEWHERE = {"docker", "podman", "kubectl", "mpirun", "mpiexec", "horovodrun", "ssh"}
 _COMMENT = re.compile(r"[ \t]*(?:#[^\n]*?)?(?=\r?\n|\Z)")
 
 
@@ -44,11 +33,14 @@ class Group:
 
 
 def arguments(doc: Document, name: str, framework: str) -> Group:
-    """The group of arguments that a setting is put into: the one with the settings next to it in the map.
+    """The group of arguments that a setting is put into: of those of the training command, the one with the settings
+    next to it in the map.
 
     Raises:
-        Unplaced: no command of the script takes settings of the framework.
+        Unplaced: no command of the script takes settings of the framework, or none that surely runs.
     """
+    commands = training_commands(doc, framework)
+    names = [each.name for each in carriers(doc, commands)]
     order = {n: i for i, n in enumerate(settings_map().canonical)}
     scopes = set(lineage(framework))
     near = sorted(
@@ -57,40 +49,49 @@ def arguments(doc: Document, name: str, framework: str) -> Group:
         if f.leaf.style in ("flag", "override")
         and f.scope in scopes
         and f.leaf.note not in ("json", "escaped")
-        and f.leaf.group
+        and f.leaf.group in names
     )
-    script = read_script(doc.clean)
-    if len({group for other, _, _, group in near if not other and group.isdigit()}) > 1:
-        raise Unplaced("several commands of the script take it")
-    if near:
-        return _group(doc, script, near[0][-1])
-    launches = [i for i, c in enumerate(script.commands) if _launches(c)]
-    if not launches:
-        raise Unplaced("no command of the script takes it")
-    return _group(doc, script, str(launches[-1]))
+    if not near and names[0] != commands[0].group:
+        raise Unplaced(f"its command (line {commands[0].words[0].line}) stands in a branch, a loop or a function")
+    return _group(doc, shell_of(doc.clean), near[0][-1] if near else names[0])
 
 
-def _group(doc: Document, script: Script, name: str) -> Group:
+def _group(doc: Document, reading: ShellReading, name: str) -> Group:
     leaves = [
         f
         for f in doc.sheet.leaves
         if f.group == name and f.style in ("flag", "override") and f.note not in ("json", "escaped")
     ]
-    quoted = any(leaf.note == "inside" for leaf in leaves) or (name not in script.arrays and not name.isdigit())
-    if quoted:
+    launch = reading.by_group.get(name)
+    if launch is not None:
+        begin, end, kind = launch.words[0].start, launch.end, "quoted" if launch.quote else "command"
+        if not launch.end:
+            raise Unplaced("its command stands within quotes that hold quotes or variables")
+        alone = launch.quote is not None
+    elif name in reading.script.arrays:
+        words = reading.script.arrays[name]
+        begin, end, kind, alone = words[0].start, words[-1].end, "array", False
+    else:
         ends = [doc.span(leaf)[1] for leaf in leaves if leaf.width]
         if not ends:
             raise Unplaced("the arguments stand within quotes that hold quotes")
-        words, end, kind = [], max(ends), "quoted"
-        begin = min(doc.span(leaf)[0] for leaf in leaves if leaf.width)
-    else:
-        words = script.arrays[name] if name in script.arrays else script.commands[int(name)]
-        begin, end, kind = words[0].start, words[-1].end, "array" if name in script.arrays else "command"
+        begin, end, kind = min(doc.span(leaf)[0] for leaf in leaves if leaf.width), max(ends), "quoted"
+        alone = _evaluated(reading, name)
     flags = [leaf.key for leaf in leaves if leaf.style == "flag" and leaf.scope != "launcher"]
     valued = [leaf for leaf in leaves if leaf.style == "flag" and leaf.width and leaf.note != "switch"]
     equals = sum(doc.text[doc.span(leaf)[0] - 1] == "=" for leaf in valued) * 2 > len(valued)
     dashed = any("-" in k for k in flags) and not any("_" in k for k in flags)
-    return Group(end, doc.text[begin:end], _indent(doc, leaves, end), kind, bool(valued) and equals, dashed)
+    source = "" if alone else doc.text[begin:end]
+    return Group(end, source, _indent(doc, leaves, end), kind, bool(valued) and equals, dashed)
+
+
+def _evaluated(reading: ShellReading, name: str) -> bool:
+    """Whether a variable with arguments goes into a command line that another shell reads: line ends count there."""
+    return any(
+        each.quote is not None or any(w.quoted for w in each.words if name in references([w]))
+        for each in reading.launched
+        if name in references(each.words) and each.group != name
+    )
 
 
 def _indent(doc: Document, leaves: list[Leaf], end: int) -> str:
@@ -112,41 +113,40 @@ def put_argument(doc: Document, group: Group, argument: str) -> list[Splice]:
     return [Splice(group.end, group.end, f" {argument}")]
 
 
-def _program(command: list[Word]) -> int:
-    """Index of the program's word behind assignments and wrappers; -1 when there is none."""
-    for i, word in enumerate(command):
-        if not _ASSIGNED.match(word.text) and word.text not in programs().wrappers:
-            return i
-    return -1
-
-
-def _launches(command: list[Word]) -> bool:
-    at = _program(command)
-    name = command[at].text.rsplit("/", 1)[-1] if at >= 0 else ""
-    if name in ("", "export", "declare", "local", "readonly") or name in programs().not_settings:
-        return False
-    known = name in programs().launchers or name.startswith("python") or name in ("bash", "swift", "vllm", "trl")
-    return known or any(w.text.startswith("--") for w in command[at:])
-
-
-def put_launcher(doc: Document, flags: dict[str, dict[str, str]], name: str, value: str) -> list[Splice]:
-    """A flag right behind the launcher that has it.
+def put_launcher(doc: Document, known: dict[str, dict[str, str]], name: str, value: str) -> list[Splice]:
+    """A flag right behind the launcher that has it, in the training command.
 
     Raises:
-        Unplaced: no launcher of the script has the setting.
+        Unplaced: no launcher of the command has the setting, or what else it is given cannot be told.
     """
-    for command in read_script(doc.clean).commands:
-        at = _program(command)
-        while 0 <= at < len(command):
-            program = command[at].text.rsplit("/", 1)[-1]
-            if flag := flags.get(program, {}).get(name):
-                at += program == "accelerate" and at + 1 < len(command) and command[at + 1].text == "launch"
-                end = command[at].end
-                return [Splice(end, end, f" --{flag}" + (f"={value}" if value else ""))]
-            at += 1
-            if at < len(command) and command[at].text.endswith(".py"):
-                break
+    reading = shell_of(doc.clean)
+    commands = training_commands(doc, doc.framework)
+    if len(commands) > 1:
+        raise Unplaced("several commands of the script take it")
+    launch: Launch | None = commands[0]
+    if launch.blocks:
+        raise Unplaced(f"its command (line {launch.words[0].line}) stands in a branch, a loop or a function")
+    while launch is not None:
+        for stage in launch.stages:
+            if flag := known.get(stage.name, {}).get(name):
+                return _behind_launcher(reading, launch, stage, f"--{flag}" + (f"={value}" if value else ""))
+        launch = launch.outer
     raise Unplaced("no launcher of the script takes it")
+
+
+def _behind_launcher(reading: ShellReading, launch: Launch, stage: Stage, text: str) -> list[Splice]:
+    arrays = {key.partition("#")[0] for key in reading.script.arrays}
+    if unknown := references(stage.flags) - arrays - reading.known.keys() - _PLAIN:
+        raise Unplaced(f"the launcher is also given ${sorted(unknown)[0]}, which is not set in this file")
+    word = stage.word
+    if stage.name == "accelerate":
+        word = next((w for w in stage.flags if w.text == "launch"), word)
+    if not word.end or (launch.quote and re.search(r"['\"\\$`]", text)):
+        raise Unplaced("the launcher stands within quotes that hold quotes")
+    return [Splice(word.end, word.end, f" {text}")]
+
+
+_PLAIN = {"SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NODEID", "SLURM_PROCID", "MASTER_ADDR", "MASTER_PORT", "RANK"}
 
 
 def put_export(doc: Document, name: str, value: str) -> list[Splice]:
@@ -158,7 +158,7 @@ def put_export(doc: Document, name: str, value: str) -> list[Splice]:
     if re.search(r"runtime[-_]env|RUNTIME_ENV", doc.text):
         return _runtime_env(doc, name, value)
     commands = read_script(doc.clean).commands
-    launch = next((c for c in commands if _launches(c)), None)
+    launch = next((c.words for c in training_commands(doc, doc.framework)), None)
     if launch is None:
         raise Unplaced("the script launches nothing")
     if _ELSEWHERE & {w.text.rsplit("/", 1)[-1] for w in launch} or re.search(r"--export\b", doc.text):
@@ -192,10 +192,10 @@ def _runtime_env(doc: Document, name: str, value: str) -> list[Splice]:
 
 def put_header(doc: Document, flag: str, value: str) -> list[Splice]:
     """A `#SBATCH` line below the others, or below the first line of the script."""
-    headers = list(re.finditer(r"(?m)^#SBATCH[^\n]*\n?", doc.text))
-    shebang = re.match(r"#![^\n]*\n", doc.text)
+    body = re.search(r"(?m)^[ \t]*[^#\s]", doc.text)  # below the first command they are not read
+    headers = list(re.finditer(r"(?m)^#SBATCH[^\n]*\n?", doc.text[: body.start()] if body else doc.text))
     if not headers:
         raise Unplaced("the script has no #SBATCH lines")
-    at = headers[-1].end() if headers else shebang.end() if shebang else 0
+    at = headers[-1].end()
     lead = "" if doc.text[at - 1 : at] == "\n" else doc.newline
     return [Splice(at, at, f"{lead}#SBATCH --{flag}" + (f"={value}" if value else "") + doc.newline)]

@@ -33,6 +33,7 @@ def _scalar(text: str) -> Any:
 
 
 def flags(words: list[Word], known: dict[str, str], scope: str, group: str) -> Iterator[Leaf]:
+    """Leaves of the flags and overrides among words; the group says whose words they are."""
     index = 0
     while index < len(words):
         word = words[index]

@@ -140,14 +140,14 @@ def _stages(launch: Launch, rest: list[Word], known: dict[str, str]) -> Iterator
         launch.arguments = rest
         return
     mark = next((i for i, w in enumerate(rest[:-1]) if w.text == "--"), -1)
-    if mark >= 0 and not script_index(rest[:mark]):
+    if mark >= 0 and not script_index(rest[:mark], known):
         launch.stages.append(Stage(name, rest[0], rest[1:mark], name in programs().launchers))
         yield from _behind(launch, rest[mark + 1 :], name, known)
         return
-    start = script_index(rest)
+    start = script_index(rest, known)
     launching = name in programs().launchers or any(w.text in programs().modules for w in rest[: start + 1])
     if start and name.startswith("python") and rest[start].text in programs().modules:
-        start = script_index(rest, start + 1)
+        start = script_index(rest, known, start + 1)
     if not start:
         launch.stages.append(Stage(name, rest[0], [], False))
         _ends(launch, rest[0], rest[1:])
@@ -176,6 +176,8 @@ def _ends(launch: Launch, program: Word, arguments: list[Word]) -> None:
     launch.program, launch.arguments = program, arguments
     mark = next((i for i, w in enumerate(arguments) if w.text == "--"), -1)
     before = [program, *arguments[:mark]] if mark >= 0 else [program, *arguments]
+    while len(before) > 1 and re.match(r"\$(?:[@*]|\{@)", before[-1].text):  # what the user adds comes last
+        before.pop()
     launch.end = before[-1].end
 
 
@@ -220,10 +222,10 @@ def body(word: Word, skip: int, text: str) -> int | None:
     return start + 1 if as_it_is else None
 
 
-def script_index(words: list[Word], begin: int = 1) -> int:
+def script_index(words: list[Word], known: dict[str, str], begin: int = 1) -> int:
     """Where the program starts that the launcher launches; 0 when there is no such word."""
     for i in range(begin, len(words)):
-        text = words[i].text
+        text = expand(words[i].text, known)
         if text == "-m" and i + 1 < len(words):
             return i + 1
         if text.endswith((".py", ".sh")) and not text.startswith("-") and "=" not in text:

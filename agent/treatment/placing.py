@@ -9,14 +9,18 @@ from typing import Any
 
 from ..patching import REMOVE, Changed, Edit, change
 from ..patching.environment import change_variables
+from ..patching.spelling import table
 from ..reading.files import RunFile
 from ..reading.settings import Source
 from ..reading.settings_map import settings_map
 from ..report import ByHand
 from .ground import Ground
 from .recipe import MICRO, STEPS, Recipe, same
+from .telling import groups
+from .unplaced import by_name
 
-_HELD_BY = {STEPS: ("global_batch_size",)}  # where it follows from another setting, it need not be written
+# where it follows from another setting, it need not be written
+_HELD_BY: dict[str, tuple[str, ...]] = {STEPS: ("global_batch_size",)}
 _LAUNCHES = ("torchrun", "deepspeed", "accelerate launch", "srun", "ray job", "python")
 
 
@@ -39,19 +43,24 @@ class Placed:
 
 
 def placed(on: Ground, recipe: Recipe, env: Mapping[str, str]) -> Placed:
-    """Every setting and variable of a repair in its file, all or none of those that belong together."""
-    out = Placed()
-    for name, value in recipe.values.items():
-        if same(recipe.before[name], value) and on.is_set(_alike(name)):
-            continue
+    """Every setting and variable of a repair in its file; all or none of those that belong together."""
+    out, first_of = Placed(), {n: group for group in groups() for n in group}
+    values = {n: v for n, v in recipe.values.items() if not (same(recipe.before[n], v) and on.is_set(_alike(n)))}
+    known = {n for n in values if on.is_set(_alike(n)) or any(True for _ in homes(on, n))}
+    for name, value in values.items():
+        if known and name not in known and name not in first_of:
+            continue  # other frameworks' way to say it
         if _follows(on, recipe, name):
-            out.notes.append(f"{name} follows from the global batch, which stays {on.now('global_batch_size')}")
+            out.notes.append(f"{name} follows from the global batch, which stays {on.now('global_batch_size')}.")
             continue
+        missing = len(out.by_hand)
         _setting(on, name, value, out)
+        if out.by_hand[missing:] and name in first_of:
+            return _none_of(out)
     for variable, value in env.items():
         _variable(on, variable, value, out)
     out.by_hand += [ByHand(text="", where=name, why=why) for name, why in recipe.open.items()]
-    return out if not (out.by_hand and len(recipe.values) > 1) else _none_of(out)
+    return out
 
 
 def _none_of(out: Placed) -> Placed:
@@ -66,9 +75,7 @@ def _none_of(out: Placed) -> Placed:
 
 def _follows(on: Ground, recipe: Recipe, name: str) -> bool:
     """Whether a framework computes it from what stays as it is: accumulation from the global batch."""
-    return (
-        name in _HELD_BY and MICRO in recipe.values and on.is_set(_HELD_BY[name]) and not on.is_set((name,))
-    )
+    return name in _HELD_BY and MICRO in recipe.values and on.is_set(_HELD_BY[name]) and not on.is_set((name,))
 
 
 @cache
@@ -89,14 +96,14 @@ def _setting(on: Ground, name: str, value: Any, out: Placed) -> None:
     if holding or value is REMOVE:
         out.by_hand += failed
         return
-    for source in _homes(on, name):
+    for source in homes(on, name):
         changed = _changed(on, source, name, value, out)
         if out.take(source.file, changed):
             return
         if not changed.snippets:
             return  # nothing being there says it already
         failed += _by_hand(source.file, changed)
-    out.by_hand += failed[:1] or [ByHand(text=f"{name} = {value}", why=_nowhere(on))]
+    out.by_hand += failed[:1] or [by_name(on, name, value)]
 
 
 def _changed(on: Ground, source: Source, name: str, value: Any, out: Placed) -> Changed:
@@ -108,12 +115,6 @@ def _by_hand(file: RunFile, changed: Changed) -> list[ByHand]:
     return [ByHand(text=s.text, where=file.name, why=s.reason) for s in changed.snippets]
 
 
-def _nowhere(on: Ground) -> str:
-    if on.passed:
-        return f"the run keeps only records of its settings ({', '.join(on.passed[:3])})"
-    return "no file of the run takes it"
-
-
 def _carriers(on: Ground, names: tuple[str, ...]) -> Iterator[Source]:
     """Files that hold a setting; a default in code only where nothing else does. `auto` takes it from elsewhere."""
     found = [s for s in on.settings if s.name in names and s.value != "auto"]
@@ -122,12 +123,19 @@ def _carriers(on: Ground, names: tuple[str, ...]) -> Iterator[Source]:
     return (source for source in on.sources if source.file.name in held)
 
 
-def _homes(on: Ground, name: str) -> list[Source]:
+def homes(on: Ground, name: str) -> list[Source]:
     """Files of a framework that has a word for the setting, the one that sets most first."""
     spelled = settings_map().canonical[name].spelled
     able = [s for s in on.sources if s.framework and s.asks and settings_map().owns(s.framework, spelled)]
+    if name in table()["by_trainer"] and _trainer(on):
+        able = [s for s in able if s.framework != "deepspeed"]  # the trainer refuses a value of its own beside its flag
     count = {s.file.name: sum(x.file.name == s.file.name and x.own for x in on.settings) for s in able}
     return sorted((s for s in able if count[s.file.name]), key=lambda s: (-count[s.file.name], s.file.name))
+
+
+def _trainer(on: Ground) -> bool:
+    """Whether a trainer of the Hugging Face family fills in the DeepSpeed file."""
+    return any(settings_map().owns(s.framework, ["hf"]) for s in on.reading.sources if s.framework)
 
 
 def _variable(on: Ground, variable: str, value: str, out: Placed) -> None:

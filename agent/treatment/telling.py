@@ -19,6 +19,11 @@ def _table() -> dict[str, Any]:
     return yaml.safe_load((KNOWLEDGE / "treatment.yaml").read_text(encoding="utf-8"))
 
 
+def groups() -> list[list[str]]:
+    """Settings that are changed together or not at all."""
+    return _table()["together"]
+
+
 def edit_told(edit: Edit) -> str:
     """One change: `micro_batch_size: 8 -> 4 (line 12)`."""
     old, new = (" ".join(text.split())[:SHOWN] for text in (edit.old, edit.new))

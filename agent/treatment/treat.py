@@ -42,11 +42,13 @@ def treat(report: Report, playbooks: Sequence[Playbook], ws: Workspace) -> None:
     named = {f.title: f for f in playbook.fixes}
     treated = [_treated(on, named.get(told.title), told) for told in report.fixes]
     treated.sort(key=lambda t: t.settled)
+    known = {(p.file, p.diff): p.id for p in report.patches}
     for each in treated:
         for patch in each.patches:
-            patch.id = f"P{len(report.patches) + 1}"
-            report.patches.append(patch)
-            each.fix.patches.append(patch.id)
+            if (patch.file, patch.diff) not in known:  # two repairs may come to the same change
+                patch.id = known[patch.file, patch.diff] = f"P{len(known) + 1}"
+                report.patches.append(patch)
+            each.fix.patches.append(known[patch.file, patch.diff])
     report.fixes = [t.fix for t in treated]
 
 

@@ -1,0 +1,50 @@
+"""Runs as people leave them behind, small, and the repairs of a verdict on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from traindoctor.agent.library import playbooks
+from traindoctor.agent.predicates import Facts
+from traindoctor.agent.report import Report, RootCause
+from traindoctor.agent.treatment.treat import treat
+from traindoctor.agent.treatment.words import in_words
+from traindoctor.agent.unified import applied
+from traindoctor.agent.workspace import Workspace
+
+LOG = "step 1 loss 2.5\nstep 2 loss 2.4\nstep 3 loss nan\n"
+
+
+def run_of(folder: Path, files: dict[str, str]) -> Workspace:
+    """A run with these files, and a log."""
+    for name, text in {"train.log": LOG, **files}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+    return Workspace([folder], live=False)
+
+
+def repairs(ws: Workspace, slug: str, status: str = "confirmed") -> Report:
+    """The report of a verdict by a playbook, treated."""
+    playbook = next(p for p in playbooks() if p.slug == slug)
+    report = Report.model_validate({
+        "status": status, "root_cause": RootCause(id=playbook.cause, playbook=slug, title=playbook.title),
+        "fixes": [in_words(f, Facts.of([])) for f in playbook.fixes],
+    })  # fmt: skip
+    treat(report, playbooks(), ws)
+    return report
+
+
+def fix_named(report: Report, start: str) -> int:
+    """Index of the repair whose title begins so."""
+    return next(i for i, f in enumerate(report.fixes) if f.title.startswith(start))
+
+
+def made(ws: Workspace, report: Report, fix: int) -> dict[str, str]:
+    """The texts of the files after all patches of one repair."""
+    texts = {f.name: f.path.read_bytes().decode() for f in ws.files}
+    patches = {p.id: p for p in report.patches}
+    for ident in report.fixes[fix].patches:
+        patch = patches[ident]
+        texts[patch.file] = applied(patch.diff, texts[patch.file], patch.file)
+    return texts

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from .commands import (
+    apply,
     chat,
     collect,
     config,
@@ -25,6 +26,7 @@ from .commands import (
     salvage,
     sessions,
     tool,
+    undo,
 )
 from .commands.streams import nobody_listens
 from .errors import DoctorError
@@ -65,6 +67,8 @@ app.command(name="chat")(chat.chat)
 app.add_typer(tool.app, name="tool")
 app.add_typer(playbook.app, name="playbook")
 app.add_typer(index.app, name="index")
+app.command(name="apply")(apply.apply)
+app.command(name="undo")(undo.undo)
 app.add_typer(salvage.app, name="salvage")
 app.command(name="eval")(evaluation.evaluate)
 app.command(name="collect")(collect.collect)

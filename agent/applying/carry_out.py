@@ -1,0 +1,200 @@
+"""Writing a set of changes, wholly or not at all, and taking it back. What a kill leaves is told by the journal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UsageError
+from .journal import BEGUN, DONE, INTERRUPTED, UNDOING, UNDONE, Changed, Entry, Journal, new_id
+from .plan import Change
+from .targets import Target, sha256
+from .writing import drop, put, stage, stands
+
+
+def carry_out(changes: Sequence[Change], journal: Journal, report: str, cause: str) -> Entry:
+    """Write changes that were planned. Each file is its old or its new content at any moment.
+
+    Args:
+        report: the session or file that the patches are from.
+        cause: id of the cause they are to cure.
+
+    Raises:
+        UsageError: a file changed meanwhile or cannot be written; then all of them are as they were.
+    """
+    entry = _entry(changes, report, cause)
+    with journal.locked():
+        journal.begin(entry, [c.target.data for c in changes])
+        done = False
+        try:
+            for change, file in zip(changes, entry.files, strict=True):
+                stage(change.target, change.new, file.temporary)
+            for change, file in zip(changes, entry.files, strict=True):
+                put(change.target, file.old, file.temporary)
+            for file in entry.files:
+                if _standing(file)[0] != "new":
+                    raise UsageError(f"{file.path} does not hold what was written", "it was put back")
+            journal.mark(entry, DONE)
+            done = True
+        finally:
+            if not done:  # also where the user interrupts
+                _take_back(entry, journal)
+    return entry
+
+
+def _take_back(entry: Entry, journal: Journal) -> None:
+    try:
+        _restore(entry, journal, tolerant=True)
+    except UsageError as e:
+        raise UsageError(f"some files are changed and others not: {e.message}", f"doctor undo {entry.id}") from None
+
+
+def _entry(changes: Sequence[Change], report: str, cause: str) -> Entry:
+    name = new_id()
+    files = [
+        Changed(
+            root=str(c.target.root), path=str(c.target.path), name=c.name, old=c.target.sha256, new=sha256(c.new),
+            mtime_ns=c.target.mtime_ns, temporary=f".doctor-{name}-{number}.tmp", diffs=[p.diff for p in c.patches],
+        )
+        for number, c in enumerate(changes)
+    ]  # fmt: skip
+    patches = [p for c in changes for p in c.patches]
+    titles = list(dict.fromkeys(p.title for p in patches if p.title))
+    return Entry(name, time.time(), report, cause, [p.id for p in patches], titles, files)
+
+
+def undo(entry: Entry, journal: Journal) -> list[str]:
+    """Put every file of an apply back, byte for byte.
+
+    Returns:
+        What to tell: files that are left as they are, of an apply that was interrupted.
+
+    Raises:
+        UsageError: a file changed since; nothing is put back then.
+    """
+    with journal.locked():
+        status = journal.status(entry)
+        if status == UNDONE:
+            raise UsageError(f"{entry.id} is undone already")
+        later = _later(entry, journal)
+        if later and status == DONE:
+            raise UsageError(
+                f"a later apply changed the same file: {later.id}", f"undo that first: doctor undo {later.id}"
+            )
+        return _restore(entry, journal, tolerant=status in INTERRUPTED)
+
+
+def check_undo(entry: Entry, journal: Journal) -> None:
+    """Refuse what `undo` would refuse, without writing.
+
+    Raises:
+        UsageError: as `undo`.
+    """
+    if journal.status(entry) == DONE:
+        if later := _later(entry, journal):
+            raise UsageError(
+                f"a later apply changed the same file: {later.id}", f"undo that first: doctor undo {later.id}"
+            )
+        _refuse_changed(entry, journal)
+
+
+def interrupted(journal: Journal) -> list[Entry]:
+    """Applies and undos that were cut short and left some files changed and others not.
+
+    One that was cut short before its first change or after its last is brought to its end without a word.
+    """
+    left = []
+    for entry in journal.entries():
+        if journal.status(entry) not in INTERRUPTED:
+            continue
+        with journal.locked():
+            status = journal.status(entry)
+            if status not in INTERRUPTED:  # it was at work, and is done now
+                continue
+            states = {_standing(f)[0] for f in entry.files}
+            if states == {"new"} and status == BEGUN:
+                _settle(entry, journal, DONE)
+            elif states == {"old"}:
+                _settle(entry, journal, UNDONE)
+            else:
+                left.append(entry)
+    return left
+
+
+def _settle(entry: Entry, journal: Journal, status: str) -> None:
+    for file in entry.files:
+        drop(Path(file.root), Path(file.path), file.temporary)
+    journal.mark(entry, status)
+
+
+def _restore(entry: Entry, journal: Journal, *, tolerant: bool) -> list[str]:
+    """Put back what holds new content.
+
+    Args:
+        tolerant: leave a file that someone else changed as it is, and tell.
+    """
+    if not tolerant:
+        _refuse_changed(entry, journal)
+    back: list[tuple[Changed, Target]] = []
+    told = []
+    for number, file in enumerate(entry.files):
+        drop(Path(file.root), Path(file.path), file.temporary)
+        state, now = _standing(file)
+        if state == "new" and now:
+            stage(now, _old_content(entry, journal, number), file.temporary, file.mtime_ns)
+            back.append((file, now))
+        elif state == "other":
+            told.append(
+                f"{file.path} was changed since and is left; its content before is {journal.kept(entry, number)}"
+            )
+    if back:
+        journal.mark(entry, UNDOING)
+    for file, now in back:
+        put(now, file.new, file.temporary)
+    try:
+        _settle(entry, journal, UNDONE)
+    except UsageError:  # a full disk: that the files are the old ones is seen next time
+        if back:
+            raise
+    return told
+
+
+def _old_content(entry: Entry, journal: Journal, number: int) -> bytes:
+    try:
+        data = journal.kept(entry, number).read_bytes()
+    except OSError as e:
+        raise UsageError(f"the content before of {entry.files[number].path} cannot be read: {e.strerror}") from None
+    if sha256(data) != entry.files[number].old:
+        raise UsageError(
+            f"the content before of {entry.files[number].path} is damaged", str(journal.kept(entry, number))
+        )
+    return data
+
+
+def _refuse_changed(entry: Entry, journal: Journal) -> None:
+    for number, file in enumerate(entry.files):
+        state, now = _standing(file)
+        if state == "other":
+            raise UsageError(
+                f"{file.path} {'was changed since' if now else 'is gone or no plain file any more'}",
+                f"nothing was put back; its content before is {journal.kept(entry, number)}",
+            )
+
+
+def _standing(file: Changed) -> tuple[str, Target | None]:
+    """Whether a file holds its old or its new content, or something else; and what stands there."""
+    now = stands(Path(file.root), Path(file.path))
+    digest = now.sha256 if now else ""
+    return ("new" if digest == file.new else "old" if digest == file.old else "other"), now
+
+
+def _later(entry: Entry, journal: Journal) -> Entry | None:
+    """An apply that stands on this one's files."""
+    own = {f.path for f in entry.files}
+    for other in journal.entries():
+        if other.id == entry.id:
+            return None
+        if journal.status(other) == DONE and own & {f.path for f in other.files}:
+            return other
+    return None

@@ -1,0 +1,96 @@
+"""New content for a file: beside it first, on disk, with its mode, owner and attributes; then in one rename."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+from ..errors import UsageError
+from .targets import Target, opened_folder, read_at
+
+_NO_ATTRIBUTES = (errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENODATA)
+
+
+def stage(target: Target, data: bytes, temporary: str, mtime_ns: int | None = None) -> None:
+    """Put content beside a file, on disk, with all that belongs to the file.
+
+    Args:
+        temporary: name in the same folder; it must not exist.
+        mtime_ns: time of the last change, where it is not now.
+
+    Raises:
+        UsageError: the folder cannot be written, or the disk is full; nothing is left behind.
+    """
+    with opened_folder(target.root, target.path) as folder:
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+        except OSError as e:
+            raise UsageError(f"{target.path.parent} cannot be written: {e.strerror}") from None
+        try:
+            with open(fd, "wb") as file:  # noqa: PTH123 -- a descriptor, no path
+                file.write(data)
+                file.flush()
+                _like(fd, target)
+                if mtime_ns is not None:
+                    os.utime(fd, ns=(mtime_ns, mtime_ns))
+                os.fsync(fd)
+        except OSError as e:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise UsageError(f"{target.path} cannot be written: {e.strerror}", "nothing was changed") from None
+
+
+def _like(fd: int, target: Target) -> None:
+    """Owner, attributes (access lists among them) and mode of the file, as far as the system lets us."""
+    with contextlib.suppress(PermissionError):
+        os.fchown(fd, target.uid, -1)
+    with contextlib.suppress(PermissionError):
+        os.fchown(fd, -1, target.gid)
+    try:
+        names = os.listxattr(target.path)
+    except (OSError, AttributeError):  # no such thing on this file system, or this system
+        names = []
+    for name in names:
+        try:
+            os.setxattr(fd, name, os.getxattr(target.path, name))
+        except OSError as e:
+            if e.errno not in _NO_ATTRIBUTES or name == "system.posix_acl_access":
+                raise
+    os.fchmod(fd, target.mode)  # last: a change of owner takes bits away
+
+
+def put(target: Target, expected: str, temporary: str) -> None:
+    """Rename what was staged over the file, if the file is still the expected one.
+
+    Args:
+        expected: sha256 of what must stand there.
+
+    Raises:
+        UsageError: something else stands there, or the rename failed; the file is as it was.
+    """
+    with opened_folder(target.root, target.path) as folder:
+        now = read_at(folder, target.root, target.path)
+        if now.sha256 != expected:
+            raise UsageError(f"{target.path} changed meanwhile", "it was left as it is")
+        try:
+            os.replace(temporary, target.path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+        except OSError as e:
+            raise UsageError(f"{target.path} cannot be replaced: {e.strerror}") from None
+
+
+def drop(root: Path, path: Path, temporary: str) -> None:
+    """Take away what was staged and not used; nothing where there is nothing."""
+    with contextlib.suppress(UsageError, OSError), opened_folder(root, path) as folder:
+        os.unlink(temporary, dir_fd=folder)
+
+
+def stands(root: Path, path: Path) -> Target | None:
+    """What stands there now; None where it is gone or no longer a plain text file."""
+    try:
+        with opened_folder(root, path) as folder:
+            return read_at(folder, root, path)
+    except UsageError:
+        return None

@@ -1,0 +1,241 @@
+"""`doctor apply`: the patches of a report, shown, asked about, written with a way back."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import UsageError
+from .streams import print_line
+
+if TYPE_CHECKING:
+    from ..applying.journal import Journal
+    from ..applying.plan import Plan
+    from ..applying.repository import Versioned
+    from ..report import Report
+
+DECLINED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What the flags say."""
+
+    dry_run: bool
+    yes: bool
+    allow_dirty: bool
+    commit: bool
+    branch: str | None
+
+
+def apply(
+    report: Annotated[
+        str, typer.Argument(metavar="REPORT", help="A session, 'last', a report as JSON, or '-' for standard input.")
+    ],
+    patches: Annotated[
+        list[str] | None, typer.Argument(metavar="[P1]...", help="Patches by id.", show_default="the first repair's")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the repairs that have patches.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Show and check everything, write nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, except about what a model proposed.")] = False,
+    run: Annotated[
+        list[str] | None,
+        typer.Option("--run", help="Where the run is now; again for more.", metavar="PATH", show_default="as reported"),
+    ] = None,
+    only: Annotated[bool, typer.Option("--only", help="Leave out what belongs to the named patches.")] = False,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="Make a git branch with a commit, and leave the files as they are.")
+    ] = False,
+    branch: Annotated[
+        str | None, typer.Option("--branch", help="Name of that branch.", metavar="NAME", show_default="doctor/SESSION")
+    ] = None,
+    allow_dirty: Annotated[
+        bool, typer.Option("--allow-dirty", help="With --yes: also where a file has local changes under git.")
+    ] = False,
+) -> int:
+    """Apply patches of a report to the files of its run.
+
+    Shows the change and asks. All files of a repair are changed, or none. `doctor undo` takes it back.
+    """
+    from ..applying.journal import Journal
+    from ..applying.plan import plan
+    from ..applying.selection import repairs, select
+    from ..config import settle
+    from ..sanitize import one_line
+    from ..store import usable_state
+    from . import patch_view
+    from .reported import report_of, roots_of
+
+    settle()
+    state, word = usable_state()
+    if word:
+        _tell(word)
+    found, path = report_of(report, state)
+    if listed:
+        for line in patch_view.listed(found, repairs(found)) if found.patches else ["The report has no patch."]:
+            print_line(line)
+        return 0
+    wish = _Wish(dry_run, yes, allow_dirty, commit or branch is not None, branch)
+    journal = Journal(state)
+    _end_interrupted(journal, wish)
+    chosen = select(found, patches or _choice(found, wish), only=only)
+    for line in chosen.told:
+        _tell(line)
+    made = plan(chosen.patches, roots_of(found, path, state, run), journal)
+    if made.already:
+        print_line(one_line(f"already applied: {', '.join(p.id for p in made.already)}"))
+    if not made.changes:
+        return 0
+    return _carry_out(made, journal, wish, found, str(path.absolute()) if path else found.session)
+
+
+def _carry_out(made: Plan, journal: Journal, wish: _Wish, report: Report, source: str) -> int:
+    """Show, ask, write."""
+    from ..applying.carry_out import carry_out
+    from ..applying.repository import standing
+    from ..sanitize import one_line
+    from . import patch_view
+
+    files = [standing(c.target.path, c.target.data) for c in made.changes]
+    for change in made.changes:
+        for line in patch_view.change(change):
+            print_line(line)
+    for line in [*made.told, *_about_git(made, files, wish)]:
+        _tell(line)
+    if wish.dry_run:
+        print_line("nothing was written")
+        return 0
+    if not _consent(made, files, wish):
+        print_line("nothing was written")
+        return DECLINED
+    cause = report.root_cause.id or ""
+    if wish.commit:
+        return _commit(made, files, wish, journal, source, cause)
+    entry = carry_out(made.changes, journal, source, cause)
+    for change in made.changes:
+        print_line(one_line(f"changed {change.target.path} ({', '.join(p.id for p in change.patches)})"))
+    for verify in dict.fromkeys(p.verify for c in made.changes for p in c.patches if p.verify):
+        print_line(one_line(f"verify: {verify}"))
+    print_line(f"take it back with: doctor undo {entry.id}")
+    return 0
+
+
+def _consent(made: Plan, files: list[Versioned], wish: _Wish) -> bool:
+    """Whether it may be written.
+
+    Raises:
+        UsageError: nobody can be asked, or the files have local changes that --yes does not cover.
+    """
+    from .consent import agreed, can_ask
+
+    by_model = any(p.by == "model" for c in made.changes for p in c.patches)
+    dirty = [f.name for f in files if f.standing == "changed"]
+    if wish.yes and dirty and not wish.allow_dirty and not wish.commit:
+        raise UsageError(f"{dirty[0]} has local changes under git", "commit them, or add --allow-dirty")
+    if wish.yes and not by_model:
+        return True
+    if not can_ask():
+        if by_model:
+            raise UsageError("a model proposed this, and nobody can be asked", "apply it from a terminal")
+        raise UsageError("nobody can be asked", "--yes applies without a question, --dry-run only shows")
+    what = "a commit of this" if wish.commit else f"these changes to {len(files)} file{'s' * (len(files) > 1)}"
+    if not wish.commit and not sys.stdout.isatty():
+        _tell("the changes are shown on standard output, which is not this terminal")
+    return agreed(f"{'Make' if wish.commit else 'Write'} {what}?")
+
+
+def _about_git(made: Plan, files: list[Versioned], wish: _Wish) -> list[str]:
+    told = []
+    for change, file in zip(made.changes, files, strict=True):
+        if file.standing == "changed" and not wish.commit:
+            told.append(f"{change.name} has local changes under git, which stay: git alone could not take this back")
+        elif file.standing == "unknown":
+            told.append(f"whether {change.name} has local changes under git is not known: {file.why}")
+    return told
+
+
+def _commit(
+    made: Plan, files: list[Versioned], wish: _Wish, journal: Journal, source: str, cause: str
+) -> int:  # fmt: skip
+    import time
+    from shlex import quote
+
+    from ..applying.journal import COMMITTED, Entry, new_id
+    from ..applying.repository import commit, free_branch
+    from ..sanitize import one_line
+
+    patches = [p for c in made.changes for p in c.patches]
+    titles = list(dict.fromkeys(one_line(p.title) for p in patches if p.title))
+    ids = ", ".join(p.id for p in patches)
+    message = f"{(titles or [f'Apply {ids}'])[0][:72]}\n\n" + "".join(
+        one_line(row) + "\n" for row in (*titles[1:], f"Cause: {cause}", f"Patches: {ids}", f"Report: {source}")
+    )
+    ident = new_id()
+    name = Path(source).stem if "/" in source else source
+    name = "".join(c if (c.isalnum() and c.isascii()) or c == "-" else "-" for c in name).strip("-")[:60] or ident
+    branch = wish.branch or free_branch(files[0].top, f"doctor/{name}")
+    with journal.locked():
+        made_commit = commit(list(zip(made.changes, files, strict=True)), branch, message)
+        entry = Entry(
+            ident,
+            time.time(),
+            source,
+            cause,
+            [p.id for p in patches],
+            titles,
+            repository=str(files[0].top),
+            branch=branch,
+        )
+        journal.begin(entry, [], COMMITTED)
+    print_line(
+        one_line(f"branch {branch} with commit {made_commit[:12]} in {files[0].top}; the files are as they were")
+    )
+    print_line(one_line(f"use it with: git switch {quote(branch)}; drop it with: git branch -D {quote(branch)}"))
+    return 0
+
+
+def _choice(report: Report, wish: _Wish) -> list[str]:
+    """Ids of the repair that somebody at the terminal chooses; none where the first is meant."""
+    from ..applying.selection import repairs
+    from . import patch_view
+    from .consent import answer, can_ask
+
+    found = repairs(report)
+    if len(found) < 2 or wish.yes or wish.dry_run or not can_ask():
+        return []
+    for line in patch_view.listed(report, found):
+        print_line(line)
+    said = answer("Which repair? [1] ") or "1"
+    if not (said.isascii() and said.isdigit() and 1 <= int(said) <= len(found)):
+        raise UsageError(f"there is no repair {said[:20]}", "nothing was written")
+    return found[int(said) - 1].ids
+
+
+def _end_interrupted(journal: Journal, wish: _Wish) -> None:
+    """Put back what an apply left half done.
+
+    Raises:
+        UsageError: somebody must say so first.
+    """
+    from ..applying.carry_out import interrupted, undo
+    from .consent import agreed, can_ask
+
+    for entry in interrupted(journal):
+        _tell(f"an apply was interrupted: {entry.id}; of {', '.join(f.path for f in entry.files)} some are changed")
+        if wish.dry_run:
+            continue
+        if not wish.yes and not (can_ask() and agreed("Put these files back first?")):
+            raise UsageError("an apply was interrupted and left files half done", f"doctor undo {entry.id}")
+        for line in undo(entry, journal):
+            _tell(line)
+        _tell(f"{entry.id} was put back")
+
+
+def _tell(line: str) -> None:
+    from ..sanitize import one_line
+
+    sys.stderr.write(f"{one_line(line)}\n")

@@ -41,6 +41,7 @@ class Answer:
 
     report: str
     seconds: float
+    in_file: bool = False  # whether the verdict's repair is one for a file that the run has
 
 
 def diagnose(task: Task) -> Answer:
@@ -52,6 +53,7 @@ def diagnose(task: Task) -> Answer:
     from ..agent.shell import Recorded
     from ..agent.workspace import Workspace
     from .endpoint import ScriptedEndpoint
+    from .treatment import lives_in_a_file
 
     with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="doctor-eval-") as scratch:
         run = Path(scratch) / "run"
@@ -63,13 +65,15 @@ def diagnose(task: Task) -> Answer:
         if task.exchange is not None:
             server = stack.enter_context(ScriptedEndpoint(task.exchange.answer))
             model = ModelSettings("recorded", base_url=server.url, api_key="none", window=REPLAYED)
-        for event in session.diagnose(workspace, task.question, state=Path(scratch) / "state", model=model):
+        state = Path(scratch) / "state"
+        for event in session.diagnose(workspace, task.question, state=state, model=model, history=False):
             if isinstance(event, ReportReady):
                 report = event.report
         seconds = time.perf_counter() - started
+        in_file = report is not None and lives_in_a_file(report, workspace)
     if report is None:
         raise RuntimeError("the diagnosis ended without a report")
-    return Answer(report.to_json(), seconds)
+    return Answer(report.to_json(), seconds, in_file)
 
 
 def evaluate(
@@ -113,4 +117,4 @@ def _scored(case: Case, future: Future[Answer], keep: Path | None) -> Score:
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
         (keep / f"{case.id}.json").write_text(answer.report, encoding="utf-8")
-    return score(case, Report.model_validate_json(answer.report), answer.seconds)
+    return score(case, Report.model_validate_json(answer.report), answer.seconds, answer.in_file)

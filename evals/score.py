@@ -13,6 +13,7 @@ from ..agent.reading.files import lines
 from ..agent.report import CitedEvidence, Report
 from ..agent.types import LINE_CAP
 from .case import Case
+from .treatment import repairs
 
 HEALTHY = "none.healthy"
 INSUFFICIENT = "none.insufficient_evidence"
@@ -41,6 +42,8 @@ class Score:
     false_alarm: bool = False
     wrongly_silent: bool = False
     fix: bool = False
+    repairs: dict[str, int] = field(default_factory=dict)  # by what they came out as
+    in_file: bool = False
     seconds: float = 0.0
     degraded: list[str] = field(default_factory=list)
     planner: str = "offline"
@@ -64,8 +67,12 @@ def unanswered(case: Case, error: str, seconds: float = 0.0) -> Score:
     )
 
 
-def score(case: Case, report: Report, seconds: float = 0.0) -> Score:
-    """Compare a report with the labels of its incident; see the fields of `Score`."""
+def score(case: Case, report: Report, seconds: float = 0.0, in_file: bool = False) -> Score:
+    """Compare a report with the labels of its incident; see the fields of `Score`.
+
+    Args:
+        in_file: whether a repair of the verdict sets something and the run has files that do.
+    """
     said = report.root_cause.id
     top = tuple(d.id for d in report.differential[:3]) or tuple(filter(None, [said]))
     seen = list(_cited_lines(case.files, report.evidence))
@@ -90,6 +97,8 @@ def score(case: Case, report: Report, seconds: float = 0.0) -> Score:
         false_alarm=HEALTHY in case.expected and not (said or "none.").startswith("none."),
         wrongly_silent=said == INSUFFICIENT and INSUFFICIENT not in case.expected,
         fix=meets(case.fix_terms, report),
+        repairs=dict(repairs(report, case.files)),
+        in_file=in_file,
         seconds=seconds,
         degraded=report.meta.degraded,
         planner=report.meta.planner,
@@ -103,7 +112,7 @@ def meets(terms: tuple[tuple[str, ...], ...], report: Report) -> bool:
     """Whether fixes, patches and next steps name at least one word of every list."""
     said = "\n".join(
         [
-            *("\n".join([f.title, f.why, f.verify, *f.commands]) for f in report.fixes),
+            *("\n".join([f.title, f.why, f.verify, *f.commands, *(h.text for h in f.by_hand)]) for f in report.fixes),
             *(p.diff for p in report.patches),
             *report.next_steps,
         ]

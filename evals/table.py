@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from statistics import median
@@ -20,6 +21,9 @@ def summary(scores: list[Score]) -> dict[str, Any]:
         "top3": _share(s.top3 for s in scores),
         "evidence_recall": _ratio(sum(s.marks_cited for s in scores), sum(s.marks for s in scores)),
         "fix": _share(s.fix for s in scores),
+        "repairs": dict(sum((Counter(s.repairs) for s in scores), Counter())),
+        "in_file": sum(s.in_file for s in scores),
+        "in_file_patched": sum(s.in_file and bool(s.repairs.get("patch")) for s in scores),
         "lines_cited": round(sum(s.cited for s in scores) / len(scores), 1) if scores else None,
         "invented": sum(len(s.invented) for s in scores),
         "healthy": sum(HEALTHY in s.expected for s in scores),
@@ -102,6 +106,8 @@ def _counts(t: dict[str, Any]) -> list[str]:
         f"invented citations {t['invented']}",
         f"false alarms {t['false_alarms']} of {t['healthy']} healthy; "
         f"abstained rightly {t['abstained_rightly']}, wrongly {t['abstained_wrongly']}",
+        f"repairs: {', '.join(f'{n} {kind}' for kind, n in t['repairs'].items()) or 'none'}; a patch for "
+        f"{t['in_file_patched']} of {t['in_file']} causes that live in a file of the run",
         f"Brier score of the confidences {t['brier']}; slowest {t['seconds_max']} s",
     ]
 

@@ -37,6 +37,7 @@ class Config(ModelKeys):
 
     allow: Literal["read", "probe", "costly"] = Field("read", description="checks up to this risk run unasked")
     state: str = Field("", description="folder of sessions, reports and added documents")
+    history: str = Field("", description="folder of a history of diagnoses that a team shares")
     cache: str = Field("", description="folder of rebuildable things: patterns, index")
     knowledge: str = Field("", description=f"folders of a team's own playbooks, with {os.pathsep!r} between them")
     chroma_url: str = Field("", description="Chroma server of a team's shared index")

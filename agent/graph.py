@@ -28,13 +28,15 @@ from .claims import answered
 from .conclude import conclude
 from .events import ApprovalNeeded, CallStarted, Event, Note, ToolFinished
 from .follow_ups import what_is_asked_about
+from .history.team import Team
 from .intent import PREFLIGHT, hardware, intent_of, named
 from .library import broken, playbooks
 from .passages import passages
-from .planner import Diagnosis, Offline, Planner, ProposedEdit, recalled
+from .planner import Diagnosis, Offline, Planner, ProposedEdit, View, recalled
 from .playbook import causes
 from .quotes import verified
 from .report import Checked, Meta, Report, Sentence, Tokens
+from .restart.again import complete
 from .state import State, answering, call_of, facts_of, has_run, view_of
 from .tool import all_tools
 from .treatment.proposed import of_verdict, offer
@@ -57,6 +59,7 @@ class Context:
     intent: str = ""  # settles what is asked, whatever the question's words
     tell: Callable[[Event], None] = lambda event: None
     notes: list[str] = field(default_factory=list)
+    team: Team = field(default_factory=Team)  # what came before; without a place it knows nothing
 
 
 def recall(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -125,7 +128,7 @@ def _run(call: Call, context: Context) -> ToolResult:
 def plan(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     """Ask the planner what next."""
     context = runtime.context
-    view = view_of(state, context.workspace, context.allowed)
+    view = _view(state, context)
     over = state["rounds"] >= ROUNDS
     step = (Offline() if over else context.planner).next(view)
     if over and not isinstance(context.planner, Offline):
@@ -144,6 +147,10 @@ def plan(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
         return {"calls": [asdict(c) for c in step.calls], "diagnosis": None, "rounds": state["rounds"] + 1, **told}
     found = step.diagnosis or Diagnosis("none.insufficient_evidence", [])
     return {"diagnosis": asdict(found) | {"sentences": [s.model_dump() for s in found.sentences]}, "calls": [], **told}
+
+
+def _view(state: State, context: Context) -> View:
+    return view_of(state, context.workspace, context.allowed, context.team)
 
 
 def planned(state: State) -> str:
@@ -173,7 +180,8 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     """Judge the diagnosis. What the gate drops goes back to the planner once, then is told."""
     context, question = runtime.context, state.get("question", "")
     raw = state.get("diagnosis") or {"cause": "", "hypotheses": [], "sentences": []}
-    hypotheses = [Hypothesis(**h) for h in raw["hypotheses"]]
+    ranked = [Hypothesis(**h) for h in raw["hypotheses"]]
+    hypotheses = context.team.by_evidence(ranked, lambda: _view(state, context))
     diagnosis = Diagnosis(
         raw["cause"],
         hypotheses,
@@ -190,6 +198,8 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
         settled = report.status in ("confirmed", "healthy")
         title, cause = report.root_cause.title, report.root_cause.id or ""
         report.next_steps += passages(question, title, cause, settled=settled, notes=context.notes)
+        complete(report, facts_of(state), context.workspace)
+        context.team.recall(report, facts_of(state), context.workspace)
     report.checked = [
         Checked(tool=r["call"]["tool"], outcome=r["outcome"], why=r["summary"]) for r in state["results"]
     ] + [Checked(tool="workspace", outcome="failed", why=f"{n}: {why}") for n, why in context.workspace.skipped[:40]]

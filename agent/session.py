@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .errors import UsageError
 from .events import Event, ReportReady, SessionStarted
@@ -25,6 +25,7 @@ from .types import Call, Risk
 from .workspace import Workspace
 
 if TYPE_CHECKING:
+    from .history.team import Team
     from .llm.settings import ModelSettings
     from .planner import Planner
 
@@ -43,6 +44,7 @@ def diagnose(
     intent: str = "",
     model: ModelSettings | None = None,
     notes: Sequence[str] = (),
+    history: bool = True,
 ) -> Iterator[Event]:
     """Diagnose a run.
 
@@ -54,6 +56,8 @@ def diagnose(
         intent: what is asked (`preflight`), where the question's words are not to decide it.
         model: the model that plans; without one, or where it fails, the offline planner does, and nothing is sent.
         notes: what limits the diagnosis from the start; told in the report.
+        history: whether earlier diagnoses of this team bear on this one, and it is kept among them. Evaluations and
+            whatever else must not depend on a team say no.
 
     Yields:
         events; the last is `ReportReady`.
@@ -67,9 +71,12 @@ def diagnose(
     told = [*notes, degraded] if degraded else list(notes)
     if session is not None:
         _same_run(folder, session, workspace)
-    order = _Order(workspace, question, name, allow, approve, folder, told, intent, model)
+    team = _team(folder, name, told) if history else None
+    order = _Order(workspace, question, name, allow, approve, folder, told, intent, model, team)
     yield from _events(order, values)
     report = _complete(Report.model_validate(values["report"]), order)
+    if team is not None:
+        _remember(team, report, values, order)
     report.meta.seconds = round(time.perf_counter() - began, 3)
     save_report(folder, report)
     yield ReportReady(report)
@@ -143,6 +150,7 @@ class _Order:
     notes: list[str]
     intent: str
     model: ModelSettings | None
+    team: Team | None = None
 
     def planner(self, tell: Callable[[Event], None], stop: Callable[[], bool]) -> Planner:
         """The model's planner where one is named."""
@@ -198,6 +206,7 @@ def _run(order: _Order, tell: Callable[[Event], None], planner: Planner) -> dict
 
     asks = order.approve is not None
     context = Context(order.workspace, planner, order.allow, asks, order.intent, tell, order.notes)
+    context.team = order.team or context.team
     with closing(planner), open_checkpoints(order.folder, order.notes) as checkpointer:
         graph = build_graph(checkpointer)
         config = {
@@ -216,6 +225,20 @@ def _run(order: _Order, tell: Callable[[Event], None], planner: Planner) -> dict
                 calls = tuple(Call(**c) for w in waiting for c in w.value["calls"])
                 entries.insert(0, Command(resume=bool(order.approve and order.approve(calls))))
         return dict(out)
+
+
+def _team(folder: Path, session: str, notes: list[str]) -> Team:
+    from .history.team import Team
+
+    return Team.of(folder, session, notes)
+
+
+def _remember(team: Team, report: Report, values: dict[str, Any], order: _Order) -> None:
+    """Keep the diagnosis in the team's history; where that fails, its report says so."""
+    from .state import State, facts_of
+
+    team.remember(report, facts_of(cast(State, values)), order.workspace)
+    report.meta.degraded = list(dict.fromkeys([*report.meta.degraded, *order.notes]))
 
 
 def _complete(report: Report, order: _Order) -> Report:

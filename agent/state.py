@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, TypedDict
 
 from .answers import is_answered
+from .history.team import Team
 from .library import playbooks
 from .nearby import nearby
 from .planner import View
@@ -72,15 +73,15 @@ def facts_of(state: State) -> Facts:
     return Facts.of(evidence, looked)
 
 
-def view_of(state: State, workspace: Workspace, allowed: Risk) -> View:
-    """What the planner is shown."""
+def view_of(state: State, workspace: Workspace, allowed: Risk, team: Team) -> View:
+    """What the planner is shown; `team` moves the prior by what verdicts like this one really were."""
     facts = facts_of(state)
     known = playbooks()
     done = frozenset(call_of(r).identity for r in state.get("results", []))
     question = state.get("question", "")
     intent = state.get("intent", "")
     attached, diagnosable = bool(workspace.pids), has_run(workspace)
-    fitting = {} if intent else prior(question, facts)
+    fitting = {} if intent else team.moved(prior(question, facts), known, facts, workspace)
     known_answer = is_answered(intent, answering(state)) if intent else False
     return View(
         question, facts, known, fitting, done, allowed, intent, known_answer, diagnosable, attached,

@@ -36,8 +36,8 @@ def outcomes() -> dict[str, Outcome]:
     groups: list[dict[str, Any]] = yaml.safe_load((KNOWLEDGE / "restart.yaml").read_text(encoding="utf-8"))
     return {
         cause: Outcome(
-            g["advice"], g["again"], g.get("carried", False), g.get("returns", False), " ".join(g.get("find", "").split()),
-            frozenset(g.get("culprit", ())),
+            g["advice"], g["again"], g.get("carried", False), g.get("returns", False),
+            " ".join(g.get("find", "").split()), frozenset(g.get("culprit", ())),
         )
         for g in groups for cause in g["causes"]
     }  # fmt: skip

@@ -139,7 +139,7 @@ def test_triage_writes_only_where_it_is_asked_to(doctor: Doctor, run: Path) -> N
     assert sorted(p.name for p in run.iterdir()) == ["train.log"]
     written = doctor("triage", run, "--write", "--json")
     assert written.returncode == 0
-    assert sorted(p.name for p in run.iterdir()) == ["doctor-report.json", "doctor-report.md", "train.log"]
+    assert sorted(p.name for p in run.iterdir()) == ["doctor-report.html", "doctor-report.json", "doctor-report.md", "train.log"]
     kept = Report.model_validate_json((run / "doctor-report.json").read_text())
     assert kept == Report.model_validate_json(written.stdout)
     again = Report.model_validate_json(doctor("triage", run, "--json").stdout)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..llm.settings import ModelSettings
     from ..report import Report
     from ..workspace import Workspace
+    from .output import Form
 
 
 def ask(
@@ -24,6 +25,7 @@ def ask(
     pid: options.Pid = None,
     json: options.Json = False,
     markdown: options.Markdown = False,
+    html: options.Html = None,
     plain: options.Plain = False,
     model: options.Model = None,
     offline: options.Offline = False,
@@ -46,6 +48,7 @@ def ask(
     from .model import model_settings
 
     form = output.form(json=json, markdown=markdown, plain=plain)
+    output.check_page(html, form)
     asked = model_settings(
         settle(), model=model, base_url=base_url, max_calls=max_calls, max_tokens=max_tokens, max_seconds=max_seconds,
         max_cost=max_cost, offline=offline, required=require_model,
@@ -57,8 +60,9 @@ def ask(
     order = _Order(question, run, also, good, allow, session, quiet, pid, model=asked)
     if show_prompt:
         return _show_prompt(order)
-    report = _diagnose(order)
-    output.show(report if json else with_new_checks(report, before), form)
+    report, ws = _diagnose(order)
+    shown = report if json else with_new_checks(report, before)
+    _show(shown, ws, form, html, quiet)
     return _exit_code(report, fail_on, require_model)
 
 
@@ -67,10 +71,11 @@ def triage(
         list[str] | None, typer.Argument(help="Folder or file of the run.", show_default="this folder")
     ] = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Also put doctor-report.json and .md into the run's folder.")
+        bool, typer.Option("--write", help="Also put doctor-report.json, .md and .html into the run's folder.")
     ] = False,
     json: options.Json = False,
     markdown: options.Markdown = False,
+    html: options.Html = None,
     plain: options.Plain = False,
     model: options.Model = None,
     offline: options.Offline = False,
@@ -85,11 +90,12 @@ def triage(
     from .model import model_settings
 
     form = output.form(json=json, markdown=markdown, plain=plain)
+    output.check_page(html, form)
     asked = model_settings(settle(), model=model, base_url=base_url, offline=offline, hook=True)
-    report = _diagnose(_Order("", path, None, None, allow, None, quiet, None, model=asked, may_ask=False))
+    report, ws = _diagnose(_Order("", path, None, None, allow, None, quiet, None, model=asked, may_ask=False))
     if write:
-        output.write(report, path or ["."], quiet)
-    output.show(report, form)
+        output.write(report, path or ["."], quiet, ws)
+    _show(report, ws, form, html, quiet)
     return _exit_code(report, fail_on)
 
 
@@ -109,7 +115,18 @@ class _Order:
     may_ask: bool = True
 
 
-def _diagnose(order: _Order) -> Report:
+def _show(report: Report, ws: Workspace, form: Form, html: str | None, quiet: bool) -> None:
+    """Print a report, and write its page where one is wanted; a page on standard output stands there alone."""
+    from . import output
+
+    if html != output.STDOUT:
+        output.show(report, form)
+    if html is not None:
+        output.show_page(report, ws, html, quiet)
+
+
+def _diagnose(order: _Order) -> tuple[Report, Workspace]:
+    """The report, and the workspace with all that was read for it."""
     from ..config import settle
     from .model import within_the_run
     from .progress import approve, follow, may_ask
@@ -128,7 +145,7 @@ def _diagnose(order: _Order) -> Report:
         model=model,
         notes=told,
     )
-    return follow(events, order.quiet)
+    return follow(events, order.quiet), ws
 
 
 def _workspace(order: _Order) -> Workspace:

@@ -42,6 +42,10 @@ Pid = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print markdown, with secrets taken out.")]
+Html = Annotated[
+    str | None,
+    typer.Option("--html", help="Also write a page for a browser, '-' for standard output.", metavar="FILE"),
+]
 Plain = Annotated[bool, typer.Option("--plain", help="One fact a line: no colour, no wrapping, ASCII marks.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Ask no model. No model is asked unless one is named.")]
 Model = Annotated[

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import options
+
+if TYPE_CHECKING:
+    from ..workspace import Workspace
 
 app = typer.Typer(help="List earlier diagnoses, or show one again.", invoke_without_command=True)
 
@@ -26,20 +30,41 @@ def show(
     session: Annotated[str, typer.Argument(metavar="ID", help="As `doctor sessions` lists it.")],
     json: options.Json = False,
     markdown: options.Markdown = False,
+    html: options.Html = None,
     plain: options.Plain = False,
     every: Annotated[bool, typer.Option("--all", help="Also the answers to its further questions.")] = False,
 ) -> None:
     """Print the report of a session again."""
     from ..config import settle
+    from ..errors import UsageError
     from ..store import load_report, turns, usable_state
     from . import output
 
     form = output.form(json=json, markdown=markdown, plain=plain)
+    if html is not None and every:
+        raise UsageError("a page has one report", "leave --all or --html out")
+    output.check_page(html, form)
     settle()
     state = usable_state()[0]
     report = load_report(state, session)
-    for shown in (turns(state, session) if every else []) or [report]:
-        output.show(shown, form)
+    if html != output.STDOUT:
+        for shown in (turns(state, session) if every else []) or [report]:
+            output.show(shown, form)
+    if html is not None:
+        output.show_page(report, _run_of(state, session), html)
+
+
+def _run_of(state: Path, session: str) -> Workspace | None:
+    """The run of a session, if it is still there."""
+    from ..errors import DoctorError
+    from ..store import session_roots
+    from ..workspace import Workspace
+
+    try:
+        roots, good = session_roots(state, session)
+        return Workspace(roots, good=good, live=False) if roots else None
+    except DoctorError:
+        return None
 
 
 def _list(json: bool, limit: int) -> None:

@@ -18,6 +18,17 @@ def print_line(text: str) -> None:
         raise typer.Exit(0) from None
 
 
+def print_bytes(data: bytes) -> None:
+    """Bytes on standard output as they are, whatever encoding the terminal has."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        nobody_listens()
+        raise typer.Exit(0) from None
+
+
 def print_json(data: Any) -> None:
     """Plain data as JSON on standard output."""
     import json

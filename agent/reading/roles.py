@@ -10,6 +10,7 @@ from .inflate import utf16
 
 ROLES = ("log", "config", "metrics", "checkpoint", "data", "code", "environment", "capture", "trace", "note", "other")
 OWN = re.compile(r"^doctor-report\.(json|md|html)$|^doctor\.toml$")
+PAGE = b"<!DOCTYPE html>\n<!-- traindoctor report -->\n"  # how a page of doctor begins, whatever its file is called
 
 _PACKED = re.compile(r"\.(gz|zst|bz2|xz)$")
 _BY_SUFFIX: dict[str, str] = {
@@ -83,12 +84,14 @@ _EVENTS = re.compile(
 
 
 def role_of(name: str, head: bytes) -> str:
-    """The role of a file.
+    """The role of a file; empty for a page of doctor's own, which is no material.
 
     Args:
         name: its path inside the run.
         head: its first few KiB, unpacked.
     """
+    if head.startswith(PAGE):
+        return ""
     if is_dump(head):
         return "trace"
     if _WANDB_OWN.search(name):

@@ -1,0 +1,168 @@
+"""The evidence: cited lines in their context, file by file; other facts as cards; all the rest as a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+
+from ..outline import place
+from ..report import CitedEvidence, Report
+from ..sanitize import one_line
+from .context import Window
+from .markup import Html, clipped, joined, tag
+from .refs import is_ident
+
+CARDS, FACTS, ROWS, ALIKE = 24, 60, 300, 6  # shown of each; what is more is counted
+_CITED, _AROUND, _VALUE = 1_200, 240, 160  # characters of a cited line, of one around it, of a value
+_TELLING = "log.telling"  # its value weighs the line against others of this run and says nothing to people
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+@dataclass(slots=True)
+class Shown:
+    """What gets a card: the cited evidence in order, and what reads like each of it."""
+
+    cited: list[CitedEvidence] = field(default_factory=list)
+    alike: dict[str, list[CitedEvidence]] = field(default_factory=dict)
+    rest: list[CitedEvidence] = field(default_factory=list)
+
+    @property
+    def anchors(self) -> set[str]:
+        """Ids that the page can be jumped to."""
+        alike = [e.id for group in self.alike.values() for e in group[:ALIKE]]
+        return {i for i in [*(e.id for e in self.cited), *alike, *(e.id for e in self.rest[:ROWS])] if is_ident(i)}
+
+
+def shown(report: Report) -> Shown:
+    """The evidence that summary, chain and the leading causes cite, in that order; lines that read alike once."""
+    by_id = {e.id: e for e in report.evidence}
+    wanted = [i for s in report.summary for i in s.cites] + [link.evidence for link in report.chain]
+    wanted += [i for a in report.also for i in a.cites]
+    for d in report.differential[:4]:
+        wanted += [*d.supported_by[:4], *d.contradicted_by[:4]]
+    found = Shown()
+    kinds: dict[str, CitedEvidence] = {}
+    for e in (by_id[i] for i in dict.fromkeys(wanted) if i in by_id):
+        kind = _template(e)
+        if (first := kinds.get(kind)) is not None and (e.file, e.line) != (first.file, first.line):
+            found.alike.setdefault(first.id, []).append(e)
+        elif len(found.cited) < FACTS:
+            kinds.setdefault(kind, e)
+            found.cited.append(e)
+    told = {e.id for e in found.cited} | {e.id for group in found.alike.values() for e in group[:ALIKE]}
+    found.rest = [e for e in by_id.values() if e.id not in told]
+    return found
+
+
+def _template(e: CitedEvidence) -> str:
+    """What a line says apart from its numbers: ranks that say the same say it once."""
+    return f"{e.kind} {_NUMBERS.sub('#', e.text)}" if e.line and e.text.strip() else e.id
+
+
+def evidence(found: Shown, windows: list[Window]) -> Html:
+    """The whole section."""
+    around = {w.evidence: w for w in windows}
+    by_file: dict[str, list[CitedEvidence]] = {}
+    for e in found.cited:
+        by_file.setdefault(e.file or "" if e.line else e.id, []).append(e)
+    cards = [card for group in by_file.values() for card in _cards(group, found, around)]
+    more = len(cards) - CARDS
+    note = tag("p", f"{more:,} more excerpts are in the JSON report.", class_="note") if more > 0 else None
+    return joined(*cards[:CARDS], note, _table(found.rest))
+
+
+def _cards(group: list[CitedEvidence], found: Shown, around: dict[str, Window]) -> list[Html]:
+    """Cards of one file: lines whose contexts meet share one."""
+    if not group[0].line:
+        return [_card(group, [], found)]
+    texts: dict[int, str] = {}
+    for e in group:
+        if e.id in around:
+            texts |= around[e.id].rows()
+    for e in group:
+        texts.setdefault(e.line or 0, e.text.rstrip("\r\n"))
+    runs: list[list[tuple[int, str]]] = []
+    for number, text in sorted(texts.items()):
+        if not runs or runs[-1][-1][0] + 1 != number:
+            runs.append([])
+        runs[-1].append((number, text))
+    cards = []
+    for run in runs:
+        inside = [e for e in group if run[0][0] <= (e.line or 0) <= run[-1][0]]
+        if inside:
+            cards.append(_card(inside, run, found))
+    return cards
+
+
+def _card(group: list[CitedEvidence], rows: list[tuple[int, str]], found: Shown) -> Html:
+    lines: dict[int, list[str]] = {}
+    for e in group:
+        lines.setdefault(e.line or 0, []).append(e.id)
+    head = place(group[0]) if not group[0].line else one_line(group[0].file or "")
+    facts = tag("ul", *(_fact(e, found) for e in group), class_="facts")
+    said = tag("div", *(_row(n, text, lines.get(n, [])) for n, text in rows), class_="lines") if rows else None
+    if said is None and group[0].text.strip():
+        said = tag("div", _row(0, clipped(group[0].text.strip(), _CITED), [group[0].id]), class_="lines")
+    return tag("article", tag("h3", clipped(head, 300)), facts, said)
+
+
+def _fact(e: CitedEvidence, found: Shown) -> Html:
+    """What a piece of evidence states, of whom, when; and where else the same is written."""
+    who = [f"{name} {value}" for name, value in (("rank", e.rank), ("host", e.host), ("attempt", e.attempt),
+           ("variant", e.variant), ("step", e.step)) if value is not None]  # fmt: skip
+    who += [f"at {e.time}"] if e.time else []
+    what = "looked for, not there" if e.kind == "absent" else "" if e.key == _TELLING else _value(e.value)
+    searched = f"searched {', '.join(e.searched or []) or 'the files of the run'}" if e.kind == "absent" else None
+    parts = [
+        tag("b", e.id, id=e.id if is_ident(e.id) else None), " ", tag("code", clipped(one_line(e.key), _VALUE)),
+        f" {what}" if what else None, f", line {e.line:,}" if e.line else None, " ",
+        tag("span", clipped(one_line(", ".join(who)), _VALUE), class_="who") if who else None,
+        tag("small", clipped(one_line(searched), 400)) if searched else None,
+    ]  # fmt: skip
+    return tag("li", *parts, _alike(found.alike.get(e.id, [])))
+
+
+def _alike(others: list[CitedEvidence]) -> Html | None:
+    if not others:
+        return None
+    named: list[Html | str] = [
+        joined(tag("b", e.id, id=e.id if is_ident(e.id) else None), f" {clipped(place(e), _VALUE)}")
+        for e in others[:ALIKE]
+    ]
+    more = f" and {len(others) - ALIKE:,} more" if len(others) > ALIKE else ""
+    return tag("small", "reads alike: ", joined(*named, between=", "), more)
+
+
+def _value(value: object) -> str:
+    """A value in few words; true is said by the key alone."""
+    if value is True or value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return f"= {clipped(one_line(text), _VALUE)}"
+
+
+def _row(number: int, text: str, ids: list[str]) -> Html:
+    """A line of a file; a cited one is marked, also for those who see no colour."""
+    mark = tag("span", ">" if ids else " ", class_="hit")
+    label = tag("span", f"{number:>6}" if number else "", class_="no")
+    body = clipped(one_line(text), _CITED if ids else _AROUND)
+    return tag("div", mark, label, " ", tag("span", body, class_="said"), "\n", class_="row cited" if ids else "row")
+
+
+def _table(rest: list[CitedEvidence]) -> Html | None:
+    """Evidence that no sentence cites."""
+    if not rest:
+        return None
+    head = tag("tr", *(tag("th", name, scope="col") for name in ("", "what", "value", "where", "who")))
+    rows = [head]
+    for e in rest[:ROWS]:
+        who = ", ".join(str(w) for w in (f"rank {e.rank}" if e.rank is not None else "", e.host, e.variant) if w)
+        cells = (clipped(one_line(e.key), 80), _value(e.value).removeprefix("= "), clipped(place(e), 120),
+                 clipped(one_line(who), 60))  # fmt: skip
+        ident = tag("th", e.id, id=e.id if is_ident(e.id) else None, scope="row")
+        rows.append(tag("tr", ident, *(tag("td", c) for c in cells)))
+    more = len(rest) - ROWS
+    note = tag("p", f"{more:,} more are in the JSON report.", class_="note") if more > 0 else None
+    title = f"{len(rest):,} more pieces of evidence"
+    return tag("details", tag("summary", title), tag("div", tag("table", *rows), class_="wide"), note)

@@ -1,0 +1,79 @@
+"""What is marked on the curves: the first anomaly and the first failure, where a curve can tell their place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..reading.series import Series
+from ..report import CitedEvidence, Report
+
+FIRST_ANOMALY, FIRST_FAILURE = "first anomaly", "first failure"
+# What a key ends in that says when something began; levels and facts (`loss.final_value`) begin nowhere.
+_BEGINS = re.compile(
+    r"\.(?:\w*first_\w*|\w*spike\w*|\w*jump\w*|\w*nan\w*|\w*overflow\w*|\w*start|\w*onset\w*|\w*collaps\w*|\w*explod\w*"
+    r"|\w*worsened|\w*diverg\w*|\w*drop\w*|\w*slow\w*|\w*blow\w*)$"
+)
+_FAILED = ("error.first", "memory.oom", "error.exception", "rank.silent_while_others_fail")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An event, by its step, and by its place in a file; either may be unknown."""
+
+    name: str
+    step: float | None = None
+    file: str | None = None
+    offset: int | None = None
+
+    def on(self, series: Series) -> float | None:
+        """Where it falls on a curve: at the last point written before it, or at its step."""
+        if self.file == series.file.name and self.offset is not None:
+            before = int(np.searchsorted(series.offsets, self.offset, side="right"))
+            return float(series.steps[max(before - 1, 0)])
+        return self.step if series.stepped else None
+
+
+def marks(report: Report) -> list[Mark]:
+    """Anomalies and failures of a verdict, those most sure of their place first within a kind."""
+    if report.status in ("healthy", "answer"):
+        return []
+    by_id = {e.id: e for e in report.evidence}
+    proof = [by_id[i] for d in report.differential[:1] for i in d.supported_by if i in by_id]
+    proof += [by_id[i] for s in report.summary for i in s.cites if i in by_id]
+    anomalies = sorted((e for e in proof if _BEGINS.search(e.key)), key=lambda e: (e.step is None, e.step or 0))
+    return [*(_mark(FIRST_ANOMALY, e) for e in anomalies), *_failures(report, by_id)]
+
+
+def _failures(report: Report, by_id: dict[str, CitedEvidence]) -> list[Mark]:
+    first = report.root_cause.first_failure.step
+    found = [Mark(FIRST_FAILURE, float(first))] if first is not None else []
+    links = [by_id[link.evidence] for link in report.chain if link.evidence in by_id]
+    for key in _FAILED:
+        found += [_mark(FIRST_FAILURE, e) for e in [*links, *report.evidence] if e.key == key and e.kind == "line"][:4]
+    return found
+
+
+def _mark(name: str, e: CitedEvidence) -> Mark:
+    return Mark(name, None if e.step is None else float(e.step), e.file if e.line else None, e.offset)
+
+
+def placed(found: list[Mark], lines: list[Series]) -> dict[str, float]:
+    """For each kind of mark the place of the first that any of the curves can tell; anomalies: the earliest of all.
+
+    A value that is not finite is an anomaly whether or not a tool said so.
+    """
+    places: dict[str, float] = {}
+    early = [at for m in found if m.name == FIRST_ANOMALY for s in lines[:8] if (at := m.on(s)) is not None]
+    if found:
+        early += [float(s.steps[np.argmin(s.finite)]) for s in lines if not s.file.good and not s.finite.all()]
+    if early:
+        places[FIRST_ANOMALY] = min(early)
+    for mark in (m for m in found if m.name == FIRST_FAILURE):
+        at = next((at for s in lines if (at := mark.on(s)) is not None), None)
+        if at is not None:
+            places[FIRST_FAILURE] = at
+            break
+    return places

@@ -1,0 +1,128 @@
+"""What to do: fixes with their diffs and commands, and from which checkpoint to start again."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import islice
+
+from ..report import Before, Choice, Patch, Report, ReportFix, Restart
+from ..sanitize import one_line
+from .markup import Html, clipped, joined, raw, tag
+from .story import command, left_out
+
+FIXES, ORDERS, PATCHES, CHOICES, BEFORE = 12, 20, 12, 12, 12
+DIFF_LINES, DIFF_WIDTH = 240, 240  # of one diff, of one line of it
+_TEXT = 1_200
+_ROWS = {"+": "add", "-": "del", "@": "hunk", "\\": "hunk"}
+
+
+def fixes(report: Report) -> Html | None:
+    """Each repair with why, risk, diffs, commands, what to do by hand and how to verify it."""
+    patches = {p.id: p for p in report.patches}
+    cards = [_fix(n, f, patches, report.session) for n, f in enumerate(report.fixes[:FIXES], 1)]
+    told = {p for f in report.fixes for p in f.patches}
+    cards += [_patch(p) for p in report.patches if p.id not in told][:PATCHES]
+    return joined(*cards, left_out(len(report.fixes) - FIXES, "are")) if cards else None
+
+
+def _fix(number: int, fix: ReportFix, patches: dict[str, Patch], session: str) -> Html:
+    own = [patches[p] for p in fix.patches if p in patches]
+    parts: list[Html | str | None] = [tag("h3", f"{number}. {clipped(one_line(fix.title), 300)}")]
+    parts += [_said("Why", fix.why), _said("Risk", fix.risk)]
+    parts += [_patch(p) for p in own[:PATCHES]]
+    parts.append(left_out(len(own) - PATCHES, "patches are"))
+    if own and session:
+        ids = " ".join(shlex.quote(p.id) for p in own[:PATCHES])
+        set_of = "They belong together: apply all or none." if len(own) > 1 else ""
+        parts += [tag("p", f"Look at it and apply it (doctor undo takes it back). {set_of}".strip())]
+        parts += [command(f"doctor apply {shlex.quote(session)} {ids}")]
+    parts += [command(c) for c in fix.commands[:ORDERS]]
+    parts.append(left_out(len(fix.commands) - ORDERS, "commands are"))
+    for hand in fix.by_hand[:ORDERS]:
+        where = clipped(f"By hand, in {one_line(hand.where)}" if hand.where else "By hand", 300)
+        why = f": {clipped(one_line(hand.why), _TEXT)}" if hand.why else None
+        parts.append(tag("p", tag("b", where), why))
+        parts.append(tag("pre", tag("code", clipped(hand.text, 4_000)), class_="cmd text"))
+    return tag("article", *parts, _said("Then check", fix.verify))
+
+
+def _said(name: str, text: str) -> Html | None:
+    return tag("p", tag("b", f"{name}: "), clipped(one_line(text), _TEXT)) if text else None
+
+
+def _patch(patch: Patch) -> Html:
+    """A diff. Its lines keep their signs, so that no colour is needed to read it."""
+    lines = patch.diff.split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    rows = [_diff_row(line, n) for n, line in enumerate(islice(lines, DIFF_LINES))]
+    more = len(lines) - DIFF_LINES
+    note = f"{more:,} more lines of this diff are in the JSON report." if more > 0 else None
+    by = tag("p", "Proposed by the model, not by a tested recipe: read it, you are always asked.", class_="warn")
+    edits = tag("ul", *(tag("li", clipped(one_line(e), 300)) for e in patch.edits[:ORDERS])) if patch.edits else None
+    return tag(
+        "div", tag("h4", f"{one_line(patch.id)}: {clipped(one_line(patch.file), 300)}"),
+        by if patch.by == "model" else None, _said("What", patch.title), _said("Why", patch.why), edits,
+        tag("div", *rows, class_="diff"), tag("p", note, class_="note") if note else None,
+        _said("Risk", patch.risk), _said("Then check", patch.verify), class_="patch",
+    )  # fmt: skip
+
+
+def _diff_row(line: str, number: int) -> Html:
+    kind = "hunk" if number < 2 and line.startswith(("--- ", "+++ ")) else _ROWS.get(line[:1], "same")
+    ended = line.removesuffix("\r")  # of a file with such line ends every row would show it
+    return tag("div", clipped(one_line(ended), DIFF_WIDTH), "\n", class_=kind)
+
+
+def again(restart: Restart | None, words: Html | None) -> Html | None:
+    """Whether and from where to start again: a row for each checkpoint, and what came before.
+
+    Args:
+        words: the advice as the other forms of the report say it.
+    """
+    if restart is None:
+        return None
+    parts = [words or tag("p", _ADVICE[restart.advice])]
+    if restart.lost_gpu_hours is not None and not restart.choices:
+        parts.append(tag("p", f"{restart.lost_gpu_hours:,.1f} GPU-hours are lost."))
+    if restart.choices:
+        parts.append(_choices(restart.choices))
+    if restart.before:
+        items = [tag("li", _earlier(b)) for b in restart.before[:BEFORE]]
+        parts += [tag("h3", "This has come before"), tag("ul", *items)]
+        parts += [left_out(len(restart.before) - BEFORE, "are") or raw("")]
+    return joined(*parts)
+
+
+_ADVICE = {
+    "restart": "The same job may be started again.",
+    "restart_excluding": "The same job fails again on the same machine; elsewhere it may be started as it is.",
+    "fix_first": "Repair it first: as it is, the job fails again.",
+    "stop": "Going on as it is costs hours and cannot help.",
+}
+
+
+def _choices(choices: list[Choice]) -> Html:
+    names = ("checkpoint", "step", "clean", "steps lost", "GPU-hours lost", "why")
+    rows = [tag("tr", *(tag("th", n, scope="col") for n in names))]
+    for c in choices[:CHOICES]:
+        clean = {True: "yes", False: "no", None: "not read"}[c.clean]
+        hours = "" if c.lost_gpu_hours is None else f"{c.lost_gpu_hours:,.1f}"
+        cells = (_count(c.step), clean, _count(c.lost_steps), hours, clipped(one_line(c.why), 300))
+        head = tag("th", clipped(one_line(c.checkpoint), 300), scope="row")
+        rows.append(tag("tr", head, *(tag("td", cell) for cell in cells)))
+    best = choices[0].resume[:ORDERS]
+    how = joined(tag("p", "To go on from the first of them:"), *(command(c) for c in best)) if best else None
+    return joined(tag("div", tag("table", *rows), class_="wide"), left_out(len(choices) - CHOICES, "are"), how)
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _earlier(b: Before) -> str:
+    same = f"same {' and '.join(b.same)}" if b.same else ""
+    nodes = f"on {', '.join(b.nodes[:8])}" if b.nodes else ""
+    what = f"{b.cause} ({b.status.replace('_', ' ')})"
+    parts = (b.time, what, same, nodes, f"session {b.session}" if b.session else "")
+    return clipped(one_line(", ".join(p for p in parts if p)), 400)

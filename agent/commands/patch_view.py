@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..report import Patch, Report
 
 _COLOURS = {"+": "32", "-": "31", "@": "36"}
+_CHANGED = ("+", "-", "\\")  # and the mark of an end without a newline
 _LONG, _BEFORE = 400, 120  # characters: lines above it are shown around where they differ
 BY_MODEL = "proposed by the model, not by a tested recipe"
 
@@ -67,12 +68,12 @@ def _counterpart(rows: list[str], number: int) -> str:
     """The line that a changed one takes the place of, or that takes its place."""
     sign = rows[number][0]
     start = end = number
-    while rows[start - 1][:1] in "+-" and start > 2:
+    while rows[start - 1][:1] in _CHANGED and start > 2:
         start -= 1
-    while end + 1 < len(rows) and rows[end + 1][:1] in "+-":
+    while end + 1 < len(rows) and rows[end + 1][:1] in _CHANGED:
         end += 1
     own = [i for i in range(start, end + 1) if rows[i][:1] == sign]
-    others = [rows[i] for i in range(start, end + 1) if rows[i][:1] not in (sign, " ")]
+    others = [rows[i] for i in range(start, end + 1) if rows[i][:1] not in (sign, "\\")]
     place = own.index(number) if number in own else 0
     return others[place] if place < len(others) else ""
 

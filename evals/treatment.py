@@ -7,8 +7,11 @@ from pathlib import Path
 
 from ..agent.errors import DiffRefused
 from ..agent.library import playbooks
+from ..agent.playbook import Fix
+from ..agent.reading.settings_map import settings_map
 from ..agent.report import Patch, Report, ReportFix
-from ..agent.treatment.ground import ground
+from ..agent.treatment.ground import Ground, ground
+from ..agent.treatment.recipe import recipe
 from ..agent.unified import applied
 from ..agent.workspace import Workspace
 
@@ -44,11 +47,27 @@ def _applies(patch: Patch, files: Path) -> bool:
 
 
 def lives_in_a_file(report: Report, ws: Workspace) -> bool:
-    """Whether a repair of the verdict sets something and the run brought a config, script or code that sets anything.
+    """Whether the cause lies in a file that the run brought.
 
-    Said of the run and the playbook alone, not of what could be written: whatever is missed counts against us.
+    It does where a repair of the verdict changes a setting that a file of the run holds, or that the framework of one
+    has a word for, or a variable beside a launch script; to a value that does not depend on the site, and that is not
+    there yet. Said of the run, the playbook and the settings map, not of what could be written.
     """
     playbook = next((p for p in playbooks() if p.slug == report.root_cause.playbook), None)
-    if playbook is None or not any(f.settings or f.env for f in playbook.fixes):
+    if playbook is None:
         return False
-    return bool(ground(ws, report).settings)
+    on = ground(ws, report)
+    return any(_in_a_file(fix, on) for fix in playbook.fixes)
+
+
+def _in_a_file(fix: Fix, on: Ground) -> bool:
+    wanted = recipe(fix, on.now)
+    if any("<" not in value for value in fix.env.values()) and any(s.format == "shell" for s in on.sources):
+        return True
+    if wanted.settled:
+        return False
+    known, canonical = settings_map(), settings_map().canonical
+    frameworks = {s.framework for s in on.sources if s.framework}
+    return any(
+        on.is_set((name,)) or any(known.owns(f, canonical[name].spelled) for f in frameworks) for name in wanted.values
+    )

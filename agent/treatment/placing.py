@@ -19,8 +19,6 @@ from .recipe import MICRO, STEPS, Recipe, same
 from .telling import groups
 from .unplaced import by_name
 
-# where it follows from another setting, it need not be written
-_HELD_BY: dict[str, tuple[str, ...]] = {STEPS: ("global_batch_size",)}
 _LAUNCHES = ("torchrun", "deepspeed", "accelerate launch", "srun", "ray job", "python")
 
 
@@ -50,8 +48,8 @@ def placed(on: Ground, recipe: Recipe, env: Mapping[str, str]) -> Placed:
     for name, value in values.items():
         if known and name not in known and name not in first_of:
             continue  # other frameworks' way to say it
-        if _follows(on, recipe, name):
-            out.notes.append(f"{name} follows from the global batch, which stays {on.now('global_batch_size')}.")
+        if note := _need_not(on, recipe, name, known):
+            out.notes.append(note)
             continue
         missing = len(out.by_hand)
         _setting(on, name, value, out)
@@ -73,9 +71,15 @@ def _none_of(out: Placed) -> Placed:
     return Placed(by_hand=[*told, *out.by_hand], notes=out.notes)
 
 
-def _follows(on: Ground, recipe: Recipe, name: str) -> bool:
-    """Whether a framework computes it from what stays as it is: accumulation from the global batch."""
-    return name in _HELD_BY and MICRO in recipe.values and on.is_set(_HELD_BY[name]) and not on.is_set((name,))
+def _need_not(on: Ground, recipe: Recipe, name: str, known: set[str]) -> str:
+    """Why accumulation is not written beside a micro-batch, in words; empty where it has to be."""
+    if name != STEPS or MICRO not in recipe.values or on.is_set((STEPS,)):
+        return ""
+    if on.is_set(("global_batch_size",)):
+        return f"Accumulation follows from the global batch, which stays {on.now('global_batch_size')}."
+    if MICRO in known and name not in known:
+        return "Nothing in this run's files accumulates gradients: the global batch changes with the micro-batch."
+    return ""
 
 
 @cache
@@ -108,7 +112,7 @@ def _setting(on: Ground, name: str, value: Any, out: Placed) -> None:
 
 def _changed(on: Ground, source: Source, name: str, value: Any, out: Placed) -> Changed:
     text = out.texts.get(source.file, on.texts[source.file.name])
-    return change(text, source.file.path.name, {name: value}, source.framework)
+    return change(text, source.file.name, {name: value}, source.framework, versions=on.versions)
 
 
 def _by_hand(file: RunFile, changed: Changed) -> list[ByHand]:
@@ -149,7 +153,7 @@ def _variable(on: Ground, variable: str, value: str, out: Placed) -> None:
     failed: list[ByHand] = []
     for source in setting or launching:
         text = out.texts.get(source.file, on.texts[source.file.name])
-        changed = change_variables(text, source.file.path.name, {variable: value})
+        changed = change_variables(text, source.file.name, {variable: value})
         if out.take(source.file, changed) or not changed.snippets:
             return
         failed += _by_hand(source.file, changed)

@@ -117,5 +117,5 @@ def _refused(on: Ground, wanted: Recipe, made: Placed, found: Checked) -> str:
 def _moves_again(on: Ground, file: RunFile, text: str, wanted: Recipe) -> bool:
     """Whether the same change, made on its own result, changes it again where the file holds the settings."""
     framework = next((s.framework for s in on.sources if s.file.name == file.name), "")
-    again = change(text, file.path.name, wanted.values, framework)
+    again = change(text, file.name, wanted.values, framework, versions=on.versions)
     return any(e.old for e in again.edits)

@@ -18,7 +18,7 @@ from .removal import flag_start, removal
 from .sites import site, standing
 from .snippets import snippet
 from .spelling import DROP, raw_value
-from .steps import Step, belong_together, steps
+from .steps import belong_together, in_words, steps
 from .variables import followers
 from .verify import loose, verify
 from .writing import literal
@@ -103,10 +103,7 @@ def _snippets(
     out: list[Snippet] = []
     for name, value in group.items() if failed else ():
         reason = failed.get(name) or f"it belongs together with {next(iter(failed))}, which cannot be written here"
-        try:
-            parts = steps(doc, name, value, edits)
-        except Unplaced:
-            parts = [Step(name, name, value)]
+        parts = in_words(doc, name, value, edits)
         rows = [snippet(doc, s.name, s.value) for s in parts if s.value is not REMOVE]
         out.append(Snippet(name, "\n".join(filter(None, rows)), reason))
     return out

@@ -1,4 +1,4 @@
-"""Spellings that not every release takes: what a run's versions allow, or what all releases take where none is known."""
+"""Spellings that not every release takes: those that the run's releases allow, or all of them where none is known."""
 
 from __future__ import annotations
 

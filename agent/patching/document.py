@@ -21,6 +21,7 @@ from .roles import others
 
 _COMPUTED = re.compile(r".*\(\.\.\.\)\Z|<.*>\Z", re.DOTALL)
 _SELF_CONTAINED = ("deepspeed", "accelerate", "model", "peft", "tokenizer")  # their files are read by themselves
+_OF_DEEPSPEED = ("zero_optimization", "train_micro_batch_size_per_gpu")
 FORMS = ("yaml", "json", "toml", "ini", "env", "shell", "python")
 
 
@@ -116,8 +117,20 @@ class Document:
         """Every leaf that the map knows, in file order."""
         return [f for leaf in self.sheet.leaves if (f := self._find(leaf)) is not None]
 
+    @cached_property
+    def _configures_deepspeed(self) -> bool:
+        """Whether a script or code holds the object that DeepSpeed is configured by."""
+        inside = (leaf.key.split(".")[:2] for leaf in self.sheet.leaves if leaf.style in ("json", "dict"))
+        return self.form in ("shell", "python") and any(part in _OF_DEEPSPEED for head in inside for part in head)
+
+    def _scope(self, leaf: Leaf) -> str:
+        if leaf.scope in ("", "hf", "trl", "sft") and leaf.style in ("json", "dict") and self._configures_deepspeed:
+            found = settings_map().resolve("deepspeed", leaf.key)
+            return "deepspeed" if found and found[1] else leaf.scope or self.framework
+        return leaf.scope or self.framework
+
     def _find(self, leaf: Leaf) -> Found | None:
-        scope = leaf.scope or self.framework
+        scope = self._scope(leaf)
         answer = resolved(leaf, scope)
         if answer is None or leaf.used:
             return None

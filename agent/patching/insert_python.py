@@ -8,13 +8,17 @@ import re
 from ..reading.settings_python import dotted
 from .document import Document
 from .model import Splice, Unplaced
+from .roles import other_call
+
+# How many arguments are given by position before those that settings are put in as.
+_POSITIONS = {"init_process_group": 2}
 
 
 class Source:
     """Characters of a syntax tree, whose columns count bytes."""
 
     def __init__(self, doc: Document) -> None:
-        self.doc, self.tree = doc, ast.parse(doc.clean)
+        self.doc, self.tree = doc, doc.tree
         self._rows = doc.clean.split("\n")
 
     def at(self, line: int, column: int) -> int:
@@ -29,6 +33,27 @@ class Source:
         return self.at(node.end_lineno or 0, node.end_col_offset or 0)
 
 
+def _the_call(doc: Document, calls: list[str]) -> ast.Call:
+    """The one call that takes the framework's settings, leaving out those for evaluation or for another model.
+
+    Raises:
+        Unplaced: there is none, or several.
+    """
+    found = [
+        node for node in ast.walk(doc.tree)
+        if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in calls
+        and not other_call(doc, node.lineno)
+    ]  # fmt: skip
+    if len(found) != 1:
+        raise Unplaced(f"the code calls {' or '.join(calls[:2])} {len(found)} times, not once")
+    return found[0]
+
+
+def call_line(doc: Document, calls: list[str]) -> int:
+    """The line of the one call that takes the framework's settings."""
+    return _the_call(doc, calls).lineno
+
+
 def put_keyword(doc: Document, calls: list[str], keyword: str, value: str) -> list[Splice]:
     """A keyword behind the last argument of the one call that takes the framework's settings.
 
@@ -36,13 +61,9 @@ def put_keyword(doc: Document, calls: list[str], keyword: str, value: str) -> li
         Unplaced: no such call, several, or one that unpacks a dictionary.
     """
     source = Source(doc)
-    found = [
-        node for node in ast.walk(source.tree)
-        if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in calls
-    ]  # fmt: skip
-    if len(found) != 1:
-        raise Unplaced(f"the code calls {' or '.join(calls[:2])} {len(found)} times, not once")
-    call = found[0]
+    call = _the_call(doc, calls)
+    if len(call.args) > _POSITIONS.get(dotted(call.func).rpartition(".")[2], 1):
+        raise Unplaced("the call gives more by position, so that the keyword may be among it")
     if any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
         raise Unplaced("the call unpacks arguments that are made elsewhere")
     if any(k.arg == keyword for k in call.keywords):

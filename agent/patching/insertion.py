@@ -14,11 +14,12 @@ from .dated import untimely
 from .document import Document
 from .insert_json import put_json
 from .insert_lines import put_env, put_toml
-from .insert_python import put_environ, put_item, put_keyword
+from .insert_python import call_line, put_environ, put_item, put_keyword
 from .insert_shell import Group, arguments, put_argument, put_export, put_header, put_launcher
 from .insert_yaml import put_yaml
 from .literals import as_inside, as_json, as_python, as_toml, as_word, as_yaml
 from .model import Splice, Unplaced, same
+from .python_names import timedelta
 from .spelling import DROP, among, candidates, listed, raw_value, table, whole_key
 
 _OWN = ("env", "slurm", "launcher")  # scopes that hold in the files of every framework
@@ -163,7 +164,10 @@ def _code(doc: Document, name: str, spelling: Spelling, raw: Any) -> list[Splice
     if doc.framework == "pytorch":
         calls = ["init_process_group"] if name == "nccl_timeout" else ["DataLoader"]
     head, *inner = spelling.segments if doc.framework != "lightning" else spelling.segments[-1:]
-    text = _call_value(spelling, doc.framework, raw)
+    text = as_python(raw)
+    if spelling.name == "nccl_timeout" and doc.framework == "pytorch":
+        word, imported = timedelta(doc, call_line(doc, calls))
+        return [*imported, *put_keyword(doc, calls, head, f"{word}(seconds={raw})")]
     nested = "".join(f'{{"{part}": ' for part in inner) + text + "}" * len(inner)
     return put_keyword(doc, calls, head, nested)
 
@@ -177,12 +181,6 @@ def _assignment(doc: Document, spelling: Spelling, raw: Any) -> list[Splice]:
     at = doc.lines.start(max(lines)) + len(row)
     text = f"{spelling.segments[-1]} = {as_python(raw)}"
     return [Splice(at, at, text + doc.newline if row.endswith("\n") else doc.newline + text)]
-
-
-def _call_value(spelling: Spelling, framework: str, raw: Any) -> str:
-    if spelling.name == "nccl_timeout" and framework == "pytorch":
-        return f"datetime.timedelta(seconds={raw})"
-    return as_python(raw)
 
 
 def _anywhere(doc: Document, name: str, value: Any) -> tuple[list[Splice], Spelling]:

@@ -100,7 +100,7 @@ def as_toml(value: Any, old: str = "") -> str:
 
 def as_python(value: Any, old: str = "") -> str:
     """Python; a `torch.` name stays a name, a `timedelta` keeps its unit where that is whole."""
-    if m := re.match(r"((?:\w+\.)*timedelta)\(\s*(\w+)\s*=", old):
+    if m := re.match(r"((?:\w+\.)*timedelta)\((?:\s*(\w+)\s*=)?", old):
         units = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
         unit = m[2] if m[2] in units and value % units[m[2]] == 0 else "seconds"
         count = value / units[unit]
@@ -186,7 +186,7 @@ def is_literal(source: str) -> bool:
         return re.fullmatch(r"(?:torch|jnp|np)\.\w+", source.strip()) is not None
     if isinstance(node, ast.Call):
         parts = [*node.args, *(k.value for k in node.keywords)]
-        return re.match(r"(?:\w+\.)*timedelta\(\s*\w+\s*=", source) is not None and all(_constant(p) for p in parts)
+        return re.match(r"(?:\w+\.)*timedelta\(", source) is not None and all(_constant(p) for p in parts)
     return _constant(node)
 
 

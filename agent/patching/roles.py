@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 # Parts of a key or of a name in code that say: not the model that is trained.
 OTHERS = frozenset(
-    ["critic", "reward", "rm", "ref", "reference", "teacher", "discriminator", "draft", "eval", "evaluate", "evaluation"]
-    + ["val", "valid", "validate", "validation", "test", "predict", "inference"]
-)
+    (
+        "critic", "reward", "rm", "ref", "reference", "teacher", "discriminator", "draft", "eval", "evaluate",
+        "evaluation", "val", "valid", "validate", "validation", "test", "predict", "inference",
+    )
+)  # fmt: skip
 _ENGINES = ("vllm", "sglang")
 _TREES = ("yaml", "json", "toml", "override", "dict", "flag", "ini")
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 from ..reading.settings_leaf import Leaf
-from ..reading.settings_map import settings_map
+from ..reading.settings_map import normal, settings_map
 from .document import Document, Found
 from .model import Unplaced
-from .spelling import lineage, table
-from .variables import REFERENCE, TEMPLATE, Site, python_site, shell_site
+from .python_names import in_class, python_site
+from .roles import asleep, elsewhere
+from .spelling import lineage, listed, table
+from .variables import REFERENCE, TEMPLATE, Site, shell_site
 
 
 def standing(doc: Document, name: str, at: int = 0) -> list[Found]:
@@ -24,7 +26,9 @@ def standing(doc: Document, name: str, at: int = 0) -> list[Found]:
     found = [f for f in doc.found if f.name == name and (not at or f.leaf.line == at)]
     set_here = {f.leaf.key for f in found}
     found = [f for f in found if not _template_of(f) & set_here]
-    for keep in (_given, _own, _first_spelled):
+    if not at:
+        found = [f for f in found if not elsewhere(doc, f)]
+    for keep in (_given, _own, _awake, _first_spelled, _said):
         found = keep(doc, found) or found
     unique: dict[tuple[int, int], Found] = {}
     for f in found:
@@ -35,7 +39,28 @@ def standing(doc: Document, name: str, at: int = 0) -> list[Found]:
     if len(kept) > 1 and len({repr(f.value) for f in kept}) > 1:
         where = ", ".join(f"line {f.leaf.line}: {f.leaf.value}" for f in kept[:4])
         raise Unplaced(f"it stands {len(kept)} times with different values ({where})")
+    _one_meaning(kept)
     return kept
+
+
+def _one_meaning(found: list[Found]) -> None:
+    """Keys of several sections may have one value by chance: each may be for another stage or another model.
+
+    Raises:
+        Unplaced: it cannot be told that they mean the same.
+    """
+    keys: dict[str, str] = {}
+    for f in found:
+        if f.leaf.style in ("yaml", "json", "toml", "ini") and f.leaf.note != "alias":
+            tail = ".".join(f.spelling.segments)
+            if keys.setdefault(tail, f.leaf.key) != f.leaf.key and not _alike(f):
+                raise Unplaced(f"both `{keys[tail]}` and `{f.leaf.key}` hold it, and which one is meant is not clear")
+
+
+def _alike(found: Found) -> set[str]:
+    """Spellings that a framework reads side by side, so that all of them are changed together."""
+    said = (listed("alike", found.scope) or {}).get(found.name, ())
+    return set(said) if ".".join(found.spelling.segments) in said else set()
 
 
 def _template_of(found: Found) -> set[str]:
@@ -46,24 +71,61 @@ def _template_of(found: Found) -> set[str]:
 
 
 def _given(doc: Document, found: list[Found]) -> list[Found]:
-    return [f for f in found if f.leaf.style != "default"]
+    """What is given, before what code would take otherwise; a default that is passed on stands for what it gives."""
+    given = [f for f in found if f.leaf.style != "default"]
+    passed = {name for f in given if (name := _passes(doc, f))}
+    behind = [f for f in found if normal(f.leaf.key) in passed and _may_be_passed(doc, f)]
+    stated = [f for f in given if f not in behind and not _passes(doc, f)]
+    return behind if behind and not stated else given
+
+
+def _passes(doc: Document, found: Found) -> str:
+    """The option or field that a computed value passes on: `lr` of `learning_rate=args.lr`."""
+    m = re.fullmatch(r"(?:[A-Za-z_]\w*\.)+(\w+)", doc.source(found.leaf)) if doc.form == "python" else None
+    return normal(m[1]) if m else ""
+
+
+def _may_be_passed(doc: Document, found: Found) -> bool:
+    return found.leaf.style == "default" or (found.leaf.style == "assignment" and in_class(doc, found.leaf.line))
 
 
 def _own(doc: Document, found: list[Found]) -> list[Found]:
     return [f for f in found if f.own]
 
 
+def _awake(doc: Document, found: list[Found]) -> list[Found]:
+    return [f for f in found if not asleep(doc, f)]
+
+
+def _said(doc: Document, found: list[Found]) -> list[Found]:
+    """Without `auto`, which takes what the trainer's own arguments say, where those stand here too."""
+    auto = [f for f in found if f.value == "auto" and f.leaf.style in ("json", "dict")]
+    return [f for f in found if f not in auto] if auto and found[0].name in table()["by_trainer"] else found
+
+
 def _first_spelled(doc: Document, found: list[Found]) -> list[Found]:
-    """Of several ways to say one thing, the one that the map names first: `seq_length` before the positions."""
-    if not found:
-        return []
-    spelled = settings_map().canonical[found[0].name].spelled
-    order = [
-        tuple(p.lstrip("=") for p in s.segments) for f in (*lineage(doc.framework), "also") for s in spelled.get(f, ())
-    ]
-    rank = {segments: i for i, segments in reversed(list(enumerate(order)))}
-    best = min(rank.get(f.spelling.segments, len(order)) for f in found)
-    return [f for f in found if rank.get(f.spelling.segments, len(order)) == best]
+    """Of several ways to say one thing, the one that the map names first: `seq_length` before the positions.
+
+    Flags and a DeepSpeed object in one text each say it in their own way.
+    """
+    kept: list[Found] = []
+    for scope in dict.fromkeys(f.scope for f in found):
+        inside = [f for f in found if f.scope == scope]
+        ranks = [_rank(f) for f in inside]
+        best = inside[ranks.index(min(ranks))]
+        alike = _alike(best) | {".".join(best.spelling.segments)}
+        kept += [
+            f for f, rank in zip(inside, ranks, strict=True)
+            if rank == min(ranks) or ".".join(f.spelling.segments) in alike
+        ]  # fmt: skip
+    return kept
+
+
+def _rank(found: Found) -> int:
+    spelled = settings_map().canonical[found.name].spelled
+    scopes = (*lineage(found.scope), "also")
+    order = [tuple(p.lstrip("=") for p in s.segments) for f in scopes for s in spelled.get(f, ())]
+    return order.index(found.spelling.segments) if found.spelling.segments in order else len(order)
 
 
 def _twice(found: list[Found]) -> str:

@@ -82,19 +82,19 @@ def _scaled(value: float, kind: str) -> int | float:
 def _word(canonical: Canonical, spelling: Spelling, scope: str, value: Any, old: Leaf | None) -> Any:
     told = table()["words"].get(canonical.name, {})
     by = told.get(spelling.segments[-1])
+    words = next((told[f] for f in lineage(scope) if f in told), None)
     if by is None and old is None:
-        by = next((told[f] for f in lineage(scope) if f in told), None)
+        by = words
     if by is not None and not isinstance(value, list) and _fits(old, by):
         if value in by:
             return DROP if by[value] is None else by[value]
         if value not in (True, False) and not by.keys() <= {"cpu", False}:
             return value
         raise Unplaced(f"{spelling.segments[-1]} has no word for {value}")
-    if old is not None and isinstance(old.value, str | int) and not isinstance(old.value, bool):
-        word = str(old.value).lower()
-        for family in table()["families"].get(canonical.name, ()):
-            if word in (str(w).lower() for w in family.values()) and value in family:
-                return family[value]
+    if old is not None and (word := _of_family(canonical.name, scope, value, old)) is not None:
+        return word
+    if old is not None and words is not None and isinstance(old.value, str) and value in words:
+        return words[value]
     back = settings_map().convert(spelling, value)
     if same(back, value):
         return value
@@ -102,6 +102,22 @@ def _word(canonical: Canonical, spelling: Spelling, scope: str, value: Any, old:
         if same(settings_map().convert(spelling, word), value):
             return word
     raise Unplaced(f"{spelling.segments[-1]} has no word for {value}")
+
+
+def _of_family(name: str, scope: str, value: Any, old: Leaf) -> Any:
+    """The word for a value in the style of the one that stands there, if the framework takes it; or None."""
+    if isinstance(old.value, bool) or not isinstance(old.value, str | int):
+        return None
+    stands = str(old.value).lower()
+    by = table()["accepted"].get(name, {})
+    accepted = next((by[f] for f in lineage(scope) if f in by), None)
+    for family in table()["families"].get(name, ()):
+        word = family.get(value)
+        if word is None or (accepted is not None and word not in accepted):
+            continue
+        if stands in (str(w).lower() for w in family.values()):
+            return int(word) if isinstance(old.value, int) and word.isdigit() else word
+    return None
 
 
 def _fits(old: Leaf | None, by: dict[Any, Any]) -> bool:

@@ -36,6 +36,8 @@ def steps(doc: Document, name: str, value: Any, edits: Mapping[str, Any]) -> lis
     value = value if value is REMOVE else wanted(name, value)
     if value is REMOVE:
         return [Step(name, name, value)]
+    if name == "sequence_length":
+        _room(doc, value)
     if name == "precision":
         return [Step(name, n, v) for n, v in _precision(doc, value) if n == name or n not in edits]
     if name in SWITCHES and value is True:
@@ -45,11 +47,33 @@ def steps(doc: Document, name: str, value: Any, edits: Mapping[str, Any]) -> lis
     return [*(Step(name, n, v) for n, v in _peak(doc, name, value) if n not in edits), Step(name, name, value)]
 
 
+def in_words(doc: Document, name: str, value: Any, edits: Mapping[str, Any]) -> list[Step]:
+    """The edits that a setting takes where they cannot be made: what a snippet tells."""
+    try:
+        return steps(doc, name, value, edits)
+    except Unplaced:
+        if name == "precision" and value in SWITCHES and all(spells(doc.framework, s) for s in SWITCHES):
+            return [Step(name, s, s == value) for s in sorted(SWITCHES, key=lambda s: s == value)]
+        return [Step(name, name, value)]
+
+
 def belong_together(names: Mapping[str, Any]) -> list[list[str]]:
     """The asked settings in groups that are written wholly or not at all: the switches of a precision are one."""
     halves = [n for n in names if n in (*SWITCHES, "precision")]
     groups = [[n] for n in names if n not in halves]
     return [halves, *groups] if halves else groups
+
+
+def _room(doc: Document, value: Any) -> None:
+    """Positions that the file names have to be enough for a longer sequence.
+
+    Raises:
+        Unplaced: they are not.
+    """
+    for leaf in doc.sheet.leaves:
+        named = leaf.key.lower().replace("-", "_").endswith("max_position_embeddings")
+        if named and isinstance(leaf.value, int) and isinstance(value, int) and 1 < leaf.value < value:
+            raise Unplaced(f"`{leaf.key}` is {leaf.value} (line {leaf.line}), which is not enough for {value}")
 
 
 def _held(doc: Document, name: str) -> list[Found]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import dataclass
 
 from ..reading.settings_leaf import Leaf
 from .document import Document, Found
-from .literals import is_literal
 from .model import Unplaced
 
 REFERENCE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-=]([^}]*))?\})")
@@ -27,43 +25,6 @@ class Site:
 
     def source(self, doc: Document) -> str:
         return doc.text[self.start : self.end]
-
-
-def python_site(doc: Document, found: Found, source: str, start: int, end: int) -> Site:
-    """The place of a value in Python code, or of the constant that it names."""
-    if is_literal(source):
-        return Site(found, start, end)
-    if not source.isidentifier():
-        raise Unplaced(f"`{source[:60]}` is computed")
-    line = _bound_once(doc.clean, source)
-    made = [
-        leaf for leaf in doc.sheet.leaves if leaf.key == source and leaf.line == line and leaf.style == "assignment"
-    ]
-    if len(made) != 1 or not made[0].width or not is_literal(doc.source(made[0])):
-        raise Unplaced(f"`{source}` is not set once, to a plain value, in this file")
-    _alone(doc, found, source, re.compile(rf"\b{source}\b"), made[0])
-    return Site(found, *doc.span(made[0]), source)
-
-
-def _bound_once(text: str, name: str) -> int:
-    """The line on which a module binds a name, where it does so once and nothing else in the file does; or 0."""
-    tree, bound, line = ast.parse(text), 0, 0
-    for node in ast.walk(tree):
-        named = (
-            node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del)
-            else node.arg if isinstance(node, ast.arg)
-            else (node.asname or node.name) if isinstance(node, ast.alias)
-            else node.name if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler)
-            else ""
-        )  # fmt: skip
-        bound += named == name
-    for node in tree.body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        if len(targets) == 1 and isinstance(targets[0], ast.Name) and targets[0].id == name:
-            line = node.lineno
-    return line if bound == 1 else 0
 
 
 def shell_site(doc: Document, found: Found, source: str, start: int, end: int) -> Site:

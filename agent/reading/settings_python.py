@@ -211,13 +211,18 @@ class Reader:
         return "<BinOp>"
 
     def _timedelta(self, node: ast.Call) -> Any:
-        units = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400, "milliseconds": 0.001}
+        units = {
+            "days": 86400, "seconds": 1, "microseconds": 1e-6, "milliseconds": 0.001, "minutes": 60, "hours": 3600,
+            "weeks": 604800,
+        }  # fmt: skip  (in the order in which the call takes them)
+        if len(node.args) > len(units):
+            return "timedelta(...)"
         total = 0.0
-        for k in node.keywords:
-            value = self.value(k.value)
-            if k.arg not in units or not isinstance(value, int | float):
+        for unit, given in (*zip(units, node.args, strict=False), *((k.arg or "", k.value) for k in node.keywords)):
+            value = self.value(given)
+            if unit not in units or not isinstance(value, int | float):
                 return "timedelta(...)"
-            total += value * units[k.arg]
+            total += value * units[unit]
         return total
 
 

@@ -45,7 +45,6 @@ REFUSED = [
     ("a.py", "hf", "a = TrainingArguments(learning_rate=rate(3))\n", {"learning_rate": 1e-6}, "computed"),
     ("a.py", "hf", "LR = 1e-4\nLR = LR / 2\na = TrainingArguments(learning_rate=LR)\n", {"learning_rate": 1e-6}, "set once"),
     ("a.py", "hf", "def f(lr): return TrainingArguments(learning_rate=lr)\nlr = 1e-4\n", {"learning_rate": 1e-6}, "set once"),
-    ("a.py", "hf", "X = 0.1\na = TrainingArguments(weight_decay=X, learning_rate=X)\n", {"learning_rate": 1e-6}, "also sets"),
     ("a.py", "hf", "a = TrainingArguments(**base)\n", {"learning_rate": 1e-6}, "unpacks"),
     ("a.py", "hf", "a = TrainingArguments(seed=1)\nb = TrainingArguments(seed=2)\n", {"learning_rate": 1e-6}, "2 times"),
     ("a.py", "hf", "import os\n", {"nccl_debug": "INFO"}, "no environment"),

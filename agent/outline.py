@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from .report import ByHand, CitedEvidence, Differential, Patch, Report, Sentence
+from .report import Before, ByHand, Choice, CitedEvidence, Differential, Patch, Report, Sentence
+from .restart.advice import outcome_of
 from .sanitize import one_line
 
 EVIDENCE_SHOWN = 12
@@ -27,14 +28,6 @@ _STATUS = {
     "healthy": "healthy",
     "insufficient_evidence": "insufficient evidence",
     "answer": "an answer",
-}
-
-
-_AGAIN = {
-    "restart": "The same job may be started again: the cause lies outside of it and may be gone.",
-    "restart_excluding": "The same job fails again on the same machine; elsewhere it may be started as it is.",
-    "fix_first": "Repair it first: as it is, the job fails again.",
-    "stop": "Going on as it is costs hours and cannot help.",
 }
 
 
@@ -269,17 +262,39 @@ def _by_hand(hand: ByHand) -> str:
 
 
 def _again(report: Report) -> Section:
-    """Whether to start the job again, without what, and from where."""
+    """What starting the job again does, without which nodes, and from which checkpoint at what cost."""
     r = report.restart
-    if r is None or not (r.from_checkpoint or r.advice != "fix_first"):
+    if r is None or not (r.choices or r.before or r.from_checkpoint or r.advice != "fix_first"):
         return Section("Starting again")
-    said = [_AGAIN[r.advice]]
+    outcome = outcome_of(report.root_cause.id)
+    said = [outcome.again if r.advice == outcome.advice else "Starting it again did not help before: repair it first."]
     if r.exclude:
         said.append(f"Leave out {', '.join(r.exclude)}.")
-    if r.from_checkpoint:
-        lost = f", {r.lost_steps} steps before the trouble" if r.lost_steps else ""
-        said.append(f"The newest checkpoint that was read whole and is clean: {r.from_checkpoint}{lost}.")
-    return Section("Starting again", [Item(one_line(" ".join(said)))])
+    elif r.advice == "restart_excluding":
+        said.append("The evidence does not name the node at fault; the next steps say how to find it.")
+    items = [Item(one_line(" ".join(said)))]
+    choices = r.choices or ([Choice(checkpoint=r.from_checkpoint, clean=True)] if r.from_checkpoint else [])
+    items += [_choice(choice, best=number == 0) for number, choice in enumerate(choices)]
+    items += [Item(one_line(_earlier(before)), mark="before") for before in r.before]
+    return Section("Starting again", items)
+
+
+def _choice(choice: Choice, *, best: bool) -> Item:
+    """A checkpoint, whether it is known to be clean and what is lost with it; of the best, why and how to go on."""
+    known = " (read whole, clean)" if choice.clean else "" if choice.step == 0 else " (not read whole)"
+    lost = f", {choice.lost_steps} steps lost" if choice.lost_steps is not None else ""
+    lost += f", {choice.lost_gpu_hours:g} GPU-hours" if choice.lost_gpu_hours is not None else ""
+    return Item(
+        one_line(f"{choice.checkpoint}{known}{lost}"), mark="from",
+        commands=tuple(map(one_line, choice.resume[: int(best)])), remark=one_line(choice.why) if best else "",
+    )  # fmt: skip
+
+
+def _earlier(before: Before) -> str:
+    """An earlier diagnosis of the same kind: when, what it has in common, where it was."""
+    shared = [name for name in before.same if name != "cause"]
+    nodes = f" on {', '.join(before.nodes)}" if before.nodes else ""
+    return f"{before.time[:10]}: the same cause, the same {' and '.join(shared)}{nodes} (session {before.session})"
 
 
 def _next_steps(report: Report) -> Section:

@@ -94,10 +94,9 @@ def _migrated(place: Place, work: Callable[[sqlite3.Connection], T], ends: float
             base.execute(f"PRAGMA application_id = {APPLICATION}")
             found = work(base)
             base.execute("COMMIT")
-        except BaseException:
+        finally:
             if base.in_transaction:
                 base.execute("ROLLBACK")
-            raise
         return found
 
 

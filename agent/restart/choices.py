@@ -67,13 +67,13 @@ def _trouble(ws: Workspace, facts: Facts) -> Trouble | None:
     if found is not None and found.step is not None:
         return Trouble(found.step, f"{_WORDS.get(found.key, found.key)} at step {found.step}")
     steps = [e.step for e in facts.get("loss.first_nan_step") if e.step is not None and e.kind != "absent"]
-    return Trouble(min(steps), f"the loss was not finite at step {min(steps)}") if steps else None
+    return Trouble(min(steps), f"the loss became not finite at step {min(steps)}") if steps else None
 
 
 _WORDS = {
-    "loss.first_nan_step": "the loss was not finite",
+    "loss.first_nan_step": "the loss became not finite",
     "loss.diverged": "the loss left its course",
-    "grad_norm.nonfinite_step": "the gradient norm was not finite",
+    "grad_norm.nonfinite_step": "the gradient norm became not finite",
     "loss.spike_step": "the loss leapt",
     "grad_norm.spike_step": "the gradient norm leapt",
 }

@@ -126,7 +126,7 @@ def test_the_report_says_from_where_to_start_again(tmp_path: Path) -> None:
     report = report_on(run, NAN, "NaN after every resume", tmp_path)
     assert report.restart is not None and report.restart.from_checkpoint == "checkpoint-2"
     shown = [item.text for s in outline(report).sections if s.title == "Starting again" for item in s.items]
-    assert len(shown) == 1 and "clean: checkpoint-2" in shown[0]
+    assert "checkpoint-2 (read whole, clean)" in shown[1]
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,62 @@ def exclude_samples(
     )
 
 
+@app.command("refetch")
+def refetch_files(
+    paths: Annotated[list[Path], typer.Argument(help="Files, or folders to look through.", metavar="PATH...")],
+    run: Annotated[
+        list[Path] | None,
+        typer.Option("--run", help="Run whose configs and scripts say where data come from; again for more."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Compare no digests, which reads every byte.")] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Name damaged downloads, and for each the command that gets it again. Writes nothing.
+
+    Knows the Hugging Face cache and folders it downloaded into, git-lfs, caches of the datasets library, and addresses
+    in the configs and scripts of a run.
+    """
+    from ..salvage.refetch import refetch
+
+    with _Bar(quiet) as bar:
+        found = refetch(paths, run or [], quick, bar.add)
+    lines = [] if found else ["nothing damaged was found"]
+    for one in found:
+        lines.append(f"{one.path}: {one.wrong or 'nothing wrong is seen'}")
+        lines += [f"  from {told}" for told in one.origins] or ["  where it came from is not known here; try --run"]
+        lines += [f"  expected: {one.expected}"] if one.expected else []
+        lines += [f"    {command}" for command in one.commands]
+    _tell(json, {"files": [{**asdict(one), "path": str(one.path)} for one in found]}, lines, [])
+
+
+@app.command("hostfile")
+def hostfile(
+    file: Annotated[
+        Path, typer.Argument(help="Host file of DeepSpeed or MPI, or a list of nodes.", metavar="HOSTFILE")
+    ],
+    output: New,
+    without: Annotated[str, typer.Option("--without", help="Nodes to leave out.", metavar="n3,n7")],
+    json: options.Json = False,
+) -> None:
+    """Write a host file without some nodes; every other line is the same bytes."""
+    from ..salvage import hostfile as hosts
+    from ..salvage.quoting import word
+
+    nodes = [n for n in dict.fromkeys(without.replace(",", " ").split()) if n]
+    if not nodes:
+        raise UsageError("--without names no node", "as in --without n3,n7")
+    done = hosts.without(file, nodes, output)
+    slots = f", {done.slots} slots" if done.slots else ""
+    _tell(
+        json,
+        {**asdict(done), "output": str(done.output)},
+        [f"wrote {output}: without {', '.join(done.left_out)}; {len(done.left)} nodes left{slots}"],
+        [f"deepspeed --hostfile {word(output)} ...", f"mpirun --hostfile {word(output)} ...",
+         f"sbatch --exclude={word(','.join(done.left_out))} ..."],
+    )  # fmt: skip
+
+
 def _report(name: str) -> Report:
     """A report by its file or its session.
 

@@ -18,7 +18,7 @@ _MOST_EDITS = 1_000  # lines that differ, until a stretch is told as replaced wh
 _CONTEXT = 3
 _NO_END = "\\ No newline at end of file"
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(?: .*)?", re.DOTALL)
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(?: .*)?", re.DOTALL | re.ASCII)
 _KINDS = {
     "GIT binary patch": "it is a binary patch", "Binary files": "it is about a binary file",
     "rename ": "it renames a file", "copy ": "it copies a file", "similarity index": "it renames a file",

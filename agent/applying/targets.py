@@ -157,10 +157,11 @@ def read_at(folder: int, root: Path, path: Path, name: str = "") -> Target:
         fd = os.open(path.name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as e:
         raise UsageError(f"{name} cannot be read: {e.strerror}") from None
+    info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode):
+        os.close(fd)
+        raise UsageError(f"{name} is not a regular file")
     with open(fd, "rb") as file:  # noqa: PTH123 -- a descriptor, no path
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            raise UsageError(f"{name} is not a regular file")
         try:
             data = file.read(MOST_BYTES + 1)
             data.decode()

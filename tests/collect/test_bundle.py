@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from traindoctor.agent.cli import main
-from traindoctor.agent.collect import PART, collect
+from traindoctor.agent.collect import collect
+from traindoctor.agent.collect.plan import PART
 from traindoctor.agent.errors import UsageError
 from traindoctor.agent.session import diagnose
 from traindoctor.agent.shell import Completed, Live, Recorded, Recording
@@ -21,7 +22,7 @@ from traindoctor.agent.tools.host import host_health
 from traindoctor.agent.workspace import Workspace
 from traindoctor.evals import case, run
 
-SECRET = "hf_" + "abcdefghij" * 3 + "abcd"
+from tests.collect.runs import SECRET, manifest_of, unpacked
 
 
 @pytest.fixture
@@ -37,12 +38,6 @@ def job(tmp_path: Path) -> Path:
     return folder
 
 
-def unpacked(bundle: Path, into: Path) -> Path:
-    with tarfile.open(bundle) as tar:
-        tar.extractall(into, filter="data")
-    return next(into.iterdir())
-
-
 def test_the_command(job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "b.tar.gz"
     assert main(["collect", str(job), "-o", str(out), "--question", f"why? {SECRET}", "--quiet"]) == 0
@@ -50,15 +45,16 @@ def test_the_command(job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     folder = unpacked(out, tmp_path / "x")
     everything = b"".join(p.read_bytes() for p in folder.rglob("*") if p.is_file())
     assert SECRET.encode() not in everything and b"<SECRET:hf:1>" in everything
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = manifest_of(folder)
     kept = {row["name"]: row["kept"] for row in manifest["files"]}
-    assert kept == {"config.yaml": "whole", "logs/train.log": "whole", "long.log": "start and end",
+    assert kept == {"config.yaml": "whole", "logs/train.log": "whole", "long.log": "part",
                     "model.safetensors": "no", "raw.log": "no"}  # fmt: skip
-    assert manifest["redacted"] >= 3 and manifest["secrets"] == {"hf": 1} and manifest["machine_asked"]
+    assert manifest["redacted"] >= 3 and manifest["secrets"] == {"hf": 1}
+    assert manifest["machine_asked"] and not manifest["machine_is_the_runs"] and not (folder / "shell.json").exists()
     cut = (folder / "files" / "long.log").read_text()
-    assert cut.endswith("RuntimeError: the end\n") and "bytes were left out here]" in cut and len(cut) < 2 * PART + 99
+    assert cut.endswith("RuntimeError: the end\n") and " bytes left out]\n" in cut and len(cut) < 2 * PART + (1 << 18)
     assert {t["tool"] for t in manifest["tools"]} >= {"gpu_status", "host_health"}
-    assert "An older report" in (folder / "report" / "doctor-report.md").read_text()
+    assert "An older report" in (folder / "report" / "found" / "doctor-report.md").read_text()
     assert "==" in (folder / "machine" / "packages.txt").read_text()
     assert (out.stat().st_mode & 0o077) == 0  # its owner decides who may read it
 
@@ -76,7 +72,7 @@ def test_the_machine_can_be_left_out(job: Path, tmp_path: Path) -> None:
     out = tmp_path / "b.tar.gz"
     assert main(["collect", str(job), "-o", str(out), "--no-machine", "--quiet"]) == 0
     folder = unpacked(out, tmp_path / "x")
-    assert not (folder / "tools").exists() and json.loads((folder / "shell.json").read_text()) == []
+    assert not (folder / "tools").exists() and not (folder / "machine").exists() and not (folder / "shell.json").exists()
 
 
 def test_hostile_names_stay_inside(tmp_path: Path) -> None:
@@ -85,11 +81,11 @@ def test_hostile_names_stay_inside(tmp_path: Path) -> None:
     (job / "a\nb\x1b[2J.log").write_text("step 1 loss 2\n")
     assert main(["collect", str(job), "-o", str(tmp_path / "b.tar.gz"), "--no-machine", "--quiet"]) == 0
     with tarfile.open(tmp_path / "b.tar.gz") as tar:
-        assert all(n.startswith("b/") and n.isprintable() for n in tar.getnames())
+        assert all(n.startswith("job-bundle/") and n.isprintable() for n in tar.getnames())
 
 
 def test_many_files_and_a_telling_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traindoctor.agent.collect.FILES", 3)
+    monkeypatch.setattr("traindoctor.agent.collect.plan.FILES", 3)
     job = tmp_path / "job"
     job.mkdir()
     for i in range(5):
@@ -180,7 +176,7 @@ def test_a_bug_in_a_tool_costs_its_answer_and_not_the_bundle(
         raise ZeroDivisionError("boom")
 
     tools = {**all_tools(), "host_health": dataclasses.replace(host_health, function=broken)}
-    monkeypatch.setattr("traindoctor.agent.collect.all_tools", lambda: tools)
+    monkeypatch.setattr("traindoctor.agent.collect.machine.all_tools", lambda: tools)
     shell = Recording(Live())
     bundle = collect(Workspace([job], shell=shell, live=True), shell, tmp_path / "b.tar.gz")
     assert "ZeroDivisionError: boom" in json.dumps(bundle.tools) and (tmp_path / "b.tar.gz").is_file()

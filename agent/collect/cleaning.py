@@ -1,0 +1,68 @@
+"""Secrets out of everything that goes into a bundle or a paper: one redactor for texts, plain data and names.
+
+What one text tells to be a secret, another may show plainly: `settle` goes over all until nothing new is learnt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..redact import Redactor
+
+ROUNDS = 4
+
+
+class Cleaning:
+    """One redactor for all that leaves together, so that the same secret has the same placeholder everywhere."""
+
+    def __init__(self) -> None:
+        self._redactor = Redactor()
+
+    @property
+    def count(self) -> int:
+        """How many times a secret was taken out."""
+        return self._redactor.count
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How many distinct secrets of each kind."""
+        return dict(sorted(self._redactor.found.items()))
+
+    def text(self, text: str) -> str:
+        """The text with a placeholder for each secret; as many lines as before."""
+        return self._redactor.redact(text)
+
+    def data(self, value: Any, name: str = "") -> Any:
+        """Plain data with every string and key cleaned; a value is looked at beside its name, which may alone tell.
+
+        Args:
+            name: what the value is called: its key, or the setting that a piece of evidence is of.
+        """
+        if isinstance(value, str):
+            return self._named(value, name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and name:
+            shown = self._named(str(value), name)
+            return value if shown == str(value) else shown
+        if isinstance(value, list | tuple):
+            return [self.data(v, name) for v in value]
+        if isinstance(value, dict):
+            told = value.get("key") if isinstance(value.get("key"), str) else value.get("name")
+            return {
+                self.text(str(n)): self.data(v, told if n == "value" and isinstance(told, str) else str(n))
+                for n, v in value.items()
+            }
+        return value
+
+    def settle(self, texts: dict[str, str]) -> None:
+        """Clean all texts, in place, until a round learns no new secret."""
+        for _ in range(ROUNDS):
+            before = self.kinds
+            for name, text in texts.items():
+                texts[name] = self.text(text)
+            if self.kinds == before:
+                return
+
+    def _named(self, value: str, name: str) -> str:
+        lead = f"{name}=" if name else ""
+        text = self.text(lead + value)
+        return text.removeprefix(lead) if text.startswith(lead) else self.text(value)

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import json
 import os
+import pwd
 import re
 import sys
 import time
@@ -22,6 +23,7 @@ SAMPLE = 0.1  # seconds between two readings of the processor's counters
 UNLIMITED = 1 << 60  # control groups of version 1 write "no limit" as a huge number
 LIMITS = {"Max open files": "nofile", "Max processes": "nproc", "Max locked memory": "memlock"}
 MAPPERS = 3000  # processes whose mappings are looked at
+SEGMENTS = 8  # of shared memory that are named, the largest
 
 
 def say(**what: object) -> None:
@@ -186,8 +188,17 @@ def shared_memory() -> None:
             used |= {str(link) for fd in (folder / "fd").iterdir() if str(link := fd.readlink()) in files}
     left = {path: s for path, s in files.items() if path not in used and s.st_uid == os.getuid()}
     whole, lost = (sum(s.st_blocks * 512 for s in group.values()) for group in (files, left))
-    names = sorted(Path(p).name for p in left)[:8]
-    say(fact="shared_memory", files=len(files), bytes=whole, left=len(left), left_bytes=lost, names=names)
+    largest = sorted(left.items(), key=lambda one: (-one[1].st_blocks, one[0]))[:SEGMENTS]
+    segments = [{"path": p, "bytes": s.st_blocks * 512, "age": int(time.time() - s.st_mtime)} for p, s in largest]
+    say(fact="shared_memory", files=len(files), bytes=whole, left=len(left), left_bytes=lost, owner=_own_name(),
+        segments=segments)  # fmt: skip
+
+
+def _own_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container without an entry for its user
+        return str(os.getuid())
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -154,6 +154,12 @@ def _processor(said: dict[str, Any]) -> Judged:
 def _shared_memory(said: dict[str, Any]) -> Judged:
     if said["left_bytes"] >= LEFT_BYTES:
         yield "shm_left_bytes", said["left_bytes"]
+        for one in said.get("segments", []):  # older recordings have names alone
+            yield "shm_leftover", f"{one['path']}, {int(one['bytes'])} bytes of {said['owner']}"
+
+
+def _zombie(said: dict[str, Any]) -> Judged:
+    yield "zombie", f"{said['pid']} {said['name']}, child of {said['parent']} {said['parent_name']}"
 
 
 _JUDGES = {
@@ -168,7 +174,7 @@ _JUDGES = {
     "pressure": _pressure,
     "processor": _processor,
     "shared_memory": _shared_memory,
-    "zombie": lambda said: iter([("zombie", f"{said['pid']} {said['name']}, child of {said['parent_name']}")]),
+    "zombie": _zombie,
     "stuck": lambda said: iter([("stuck", f"{said['pid']} {said['name']} in {said['where'] or 'the kernel'}")]),
     "clock": lambda said: iter([] if said["synchronized"] else [("clock_free", True)]),
 }

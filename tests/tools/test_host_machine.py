@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,7 +85,9 @@ def test_the_limits_of_a_process(tmp_path: Path) -> None:
 
 def test_a_child_that_nobody_waited_for(tmp_path: Path) -> None:
     with child("import os\nif not os.fork(): os._exit(0)"):
-        assert any("child of python" in str(v) for v in values(look(tmp_path), "host.zombie"))
+        assert any(
+            re.search(r"^\d+ python\S*, child of \d+ python", str(v)) for v in values(look(tmp_path), "host.zombie")
+        )
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no /dev/shm")
@@ -91,7 +95,10 @@ def test_shared_memory_that_was_left(tmp_path: Path) -> None:
     left = Path("/dev/shm/doctor_test_left")
     left.write_bytes(b"x" * (70 << 20))
     try:
-        assert any(int(str(v)) >= 70 << 20 for v in values(look(tmp_path), "host.shm_left_bytes"))
+        seen = look(tmp_path)
+        assert any(int(str(v)) >= 70 << 20 for v in values(seen, "host.shm_left_bytes"))
+        owner = pwd.getpwuid(os.getuid()).pw_name
+        assert f"{left}, {70 << 20} bytes of {owner}" in values(seen, "host.shm_leftover")
         with child(
             "import mmap, sys; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 0); f.close()", str(left)
         ):

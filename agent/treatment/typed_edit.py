@@ -28,6 +28,8 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MARK = re.compile(r"<SECRET:")
 _BREAK = re.compile(r"[^\w\s]\\")  # `fence.harmless` tells a control token with a backslash behind its first character
 _STRETCH = re.compile(r"\s{80,}")  # pushes what follows out of sight
+_DEEPEST, _EVENTS = 64, 400_000
+_NOT_OF_A_KEY = re.compile(r"""[^\w."' \t-]""")
 _TOKEN = 80  # characters that tell one
 # what takes no room beside control and format characters: fillers, variation selectors, line separators
 _FILLERS = re.compile(
@@ -109,9 +111,9 @@ def _unfit(find: str, replace: str) -> str:
 def _broken_tokens(text: str) -> Iterator[str]:
     """Control tokens that stand in a text as a model was shown them; `[\\w]` and `!\\n` are code."""
     for m in _BREAK.finditer(text):
-        end = m.start() + _TOKEN
-        if harmless(m[0][0] + text[m.end() : end])[1:2] == "\\":
-            yield text[m.start() : min(end, m.end() + 6)]
+        before, after = text[max(0, m.start() - 3) : m.start() + 1], text[m.end() : m.end() + _TOKEN]
+        if harmless(f"{before}\\{after}") == harmless(before + after):
+            yield text[m.start() : m.end() + 6]
 
 
 def unseen(text: str) -> bool:
@@ -137,10 +139,9 @@ def _parses(form: str, text: str) -> bool:
         if form == "JSON":
             json.loads(text)
         elif form == "TOML":
-            tomllib.loads(text)
+            _read_toml(text)
         elif form == "YAML":
-            for _ in yaml.parse(text, Loader=_LOADER):  # events alone: nothing is built, no depth is a danger
-                pass
+            _read_yaml(text)
         else:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -148,3 +149,20 @@ def _parses(form: str, text: str) -> bool:
     except (ValueError, SyntaxError, yaml.YAMLError, RecursionError, MemoryError):
         return False
     return True
+
+
+def _read_yaml(text: str) -> None:
+    """Read a text by its events, which build nothing; what is nested or long beyond all use costs minutes."""
+    depth = 0
+    for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST or number > _EVENTS:
+            raise ValueError("too deep or too long")
+
+
+def _read_toml(text: str) -> None:
+    """Read a text whose keys have few parts: memory grows with the square of their number."""
+    rows = (row for row in text.split("\n") if row.count(".") > _DEEPEST)
+    if any(key.count(".") > _DEEPEST for row in rows for key in _NOT_OF_A_KEY.split(row)):
+        raise ValueError("too deep")
+    tomllib.loads(text)

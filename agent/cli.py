@@ -19,6 +19,8 @@ from .commands import (
     config,
     diagnosis,
     evaluation,
+    feedback,
+    history,
     index,
     mcp,
     playbook,
@@ -72,6 +74,8 @@ app.command(name="undo")(undo.undo)
 app.add_typer(salvage.app, name="salvage")
 app.command(name="eval")(evaluation.evaluate)
 app.command(name="collect")(collect.collect)
+app.command(name="history")(history.history)
+app.command(name="feedback")(feedback.feedback)
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(config.app, name="config")
 app.command(name="mcp")(mcp.mcp)

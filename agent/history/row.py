@@ -41,7 +41,7 @@ def entry_of(report: Report, facts: Facts, ws: Workspace) -> Entry:
     told = Redactor().redact
     job, job_id = job_of(ws)
     return Entry(
-        session=report.session, time=now(), user=_user(), host=socket.gethostname(), job=told(job), job_id=job_id,
+        session=report.session, time=now(), user=user_here(), host=socket.gethostname(), job=told(job), job_id=job_id,
         folder=told(stable(place)), root=told(place), cause=report.root_cause.id or "", status=report.status,
         confidence=report.root_cause.confidence, framework=framework_of(ws), error=told(error_of(facts)), nodes=nodes,
         gpus=_gpus(report), step=first.step, attempt=first.attempt, failure=_failure(report, place, job_id),
@@ -75,6 +75,14 @@ def error_of(facts: Facts) -> str:
     return template_of(str(found[0].value).encode())[:_LONG] if found else ""
 
 
+def error_in(report: Report) -> str:
+    """The same of a report that is all there is: from what it cites."""
+    from ..reading.templates import template_of
+
+    found = next((e for e in report.evidence if e.key == "error.first" and e.kind != "absent"), None)
+    return template_of(str(found.value).encode())[:_LONG] if found else ""
+
+
 def _gpus(report: Report) -> list[str]:
     cited = {link.evidence for link in report.chain if link.role == "cause"}
     texts = [e.text for e in report.evidence if e.id in cited]
@@ -91,7 +99,8 @@ def _failure(report: Report, place: str, job_id: str) -> str:
     return hashlib.sha256(repr(told).encode(errors="replace")).hexdigest()[:16]
 
 
-def _user() -> str:
+def user_here() -> str:
+    """Who runs this."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container without an entry for this user

@@ -86,8 +86,8 @@ def said(value: float, is_bytes: bool = False) -> str:
     if value == int(value) and size < 1e5:
         return f"{int(value):,}"
     if size and (size >= 1e5 or size < 1e-3):
-        mantissa, _, exponent = f"{value:.3g}".partition("e")
-        return f"{mantissa}e{int(exponent)}" if exponent else f"{float(mantissa):,.0f}"
+        mantissa, _, exponent = f"{value:.3e}".partition("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
     return f"{value:.4g}"
 
 

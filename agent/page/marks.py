@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..reading.clocks import Stamp, earlier, stamp_of
+from ..reading.curves import line_at
 from ..reading.series import Series
 from ..report import CitedEvidence, Report
 
@@ -16,24 +18,46 @@ _BEGINS = re.compile(
     r"\.(?:\w*first_\w*|\w*spike\w*|\w*jump\w*|\w*nan\w*|\w*overflow\w*|\w*start|\w*onset\w*|\w*collaps\w*|\w*explod\w*"
     r"|\w*worsened|\w*diverg\w*|\w*drop\w*|\w*slow\w*|\w*blow\w*)$"
 )
-_FAILED = ("error.first", "memory.oom", "error.exception", "rank.silent_while_others_fail")
+_LOOK = 8  # curves of a figure on which a mark is looked for
+_PACKED = frozenset((".gz", ".zst", ".bz2", ".xz"))
+_FAILED = ("memory.oom", "error.exception")
+_SILENT = "rank.silent_while_others_fail"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An event, by its step, and by its place in a file; either may be unknown."""
+    """An event by its step, by its place in a file and by its time; each may be unknown."""
 
     name: str
     step: float | None = None
     file: str | None = None
     offset: int | None = None
+    time: str | None = None
 
     def on(self, series: Series) -> float | None:
         """Where it falls on a curve: at the last point written before it, or at its step."""
         if self.file == series.file.name and self.offset is not None:
             before = int(np.searchsorted(series.offsets, self.offset, side="right"))
             return float(series.steps[max(before - 1, 0)])
-        return self.step if series.stepped else None
+        if self.step is not None:
+            return self.step if series.stepped else None
+        stamp = stamp_of(self.time) if self.time else None
+        return _by_time(series, stamp) if stamp else None
+
+
+def _by_time(series: Series, stamp: Stamp) -> float | None:
+    """The step of the last point whose line is not stamped later; None where the two clocks cannot be compared."""
+    if series.file.role != "log" or series.file.path.suffix in _PACKED:
+        return None
+    low, high = 0, len(series)  # the points before `low` are not later, those from `high` on are
+    while low < high:
+        middle = (low + high) // 2
+        own = stamp_of(line_at(series, middle).text)
+        later = earlier(stamp, own)
+        if own is None or (later is None and own.value != stamp.value):
+            return None
+        low, high = (low, middle) if later else (middle + 1, high)
+    return float(series.steps[low - 1]) if low else None
 
 
 def marks(report: Report) -> list[Mark]:
@@ -48,12 +72,16 @@ def marks(report: Report) -> list[Mark]:
 
 
 def _failures(report: Report, by_id: dict[str, CitedEvidence]) -> list[Mark]:
-    first = report.root_cause.first_failure.step
-    found = [Mark(FIRST_FAILURE, float(first))] if first is not None else []
+    """The first failure as each of the ways to tell its place has it, the most exact first; then who fell silent."""
+    first = report.root_cause.first_failure
     links = [by_id[link.evidence] for link in report.chain if link.evidence in by_id]
+    found = [Mark(FIRST_FAILURE, float(first.step))] if first.step is not None else []
+    found += [_mark(FIRST_FAILURE, e) for e in links if e.key == "error.first"][:1]
+    found += [Mark(FIRST_FAILURE, time=first.time)] if first.time else []
     for key in _FAILED:
         found += [_mark(FIRST_FAILURE, e) for e in [*links, *report.evidence] if e.key == key and e.kind == "line"][:4]
-    return found
+    silent = [e for e in report.evidence if e.key == _SILENT and e.step is not None and e.rank is not None]
+    return [*found, *(_mark(f"rank {e.rank} last heard", e) for e in silent[:2])]
 
 
 def _mark(name: str, e: CitedEvidence) -> Mark:
@@ -61,19 +89,18 @@ def _mark(name: str, e: CitedEvidence) -> Mark:
 
 
 def placed(found: list[Mark], lines: list[Series]) -> dict[str, float]:
-    """For each kind of mark the place of the first that any of the curves can tell; anomalies: the earliest of all.
+    """Each kind of mark with the place that the first of them has on any of the curves; anomalies: the earliest place.
 
     A value that is not finite is an anomaly whether or not a tool said so.
     """
     places: dict[str, float] = {}
-    early = [at for m in found if m.name == FIRST_ANOMALY for s in lines[:8] if (at := m.on(s)) is not None]
+    early = [at for m in found if m.name == FIRST_ANOMALY for s in lines[:_LOOK] if (at := m.on(s)) is not None]
     if found:
         early += [float(s.steps[np.argmin(s.finite)]) for s in lines if not s.file.good and not s.finite.all()]
     if early:
         places[FIRST_ANOMALY] = min(early)
-    for mark in (m for m in found if m.name == FIRST_FAILURE):
-        at = next((at for s in lines if (at := mark.on(s)) is not None), None)
+    for mark in (m for m in found if m.name != FIRST_ANOMALY and m.name not in places):
+        at = next((at for s in lines[:_LOOK] if (at := mark.on(s)) is not None), None)
         if at is not None:
-            places[FIRST_FAILURE] = at
-            break
+            places.setdefault(mark.name, at)
     return places

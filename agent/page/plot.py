@@ -9,10 +9,10 @@ import numpy as np
 from .axes import Axis, axis_of, said, said_step, steps_axis
 from .labels import short
 from .markup import Html, number, tag
-from .thin import Points, band, segments, strips, thinned
+from .thin import Points, band, gaps, segments, strips, thinned
 from .view import View
 
-WIDTH, LEFT, TOP, HEIGHT = 480, 52, 34, 140
+WIDTH, LEFT, TOP, HEIGHT = 480, 56, 34, 140
 _OVERVIEW, _ROW = 30, 13  # heights of the overview and of a label
 _PALETTE = 6
 
@@ -94,18 +94,18 @@ def _grid(figure: Figure, x: Axis, y: Axis) -> list[Html]:
 
 def _gaps(figure: Figure, x: Axis) -> list[Html]:
     """Where the value was not finite, once for all curves; the first is named."""
-    bad = [c.points.steps[~c.points.finite] for c in figure.curves if not c.good]
-    steps = np.concatenate(bad) if bad else np.array([])
-    steps = steps[(steps >= figure.view.low) & (steps <= figure.view.high)]
+    low, high = figure.view.low, figure.view.high
+    found = np.concatenate([np.empty((0, 2)), *(gaps(c.points) for c in figure.curves if not c.good)])
+    places = strips(x.at(found[(found[:, 0] <= high) & (found[:, 1] >= low)]))
     parts = []
-    for start, end in strips(x.at(steps)) if len(steps) else []:
+    for start, end in places:
         left, wide = max(start - 1, x.start), max(end - start + 2, 2.0)
         parts.append(tag("rect", class_="gap", x=left, y=TOP, width=min(wide, x.end - left), height=HEIGHT))
-    if parts:
-        at = float(x.at(steps).min())
-        late = at > x.end - 60
-        side = "gapname end" if late else "gapname"
-        parts.append(tag("text", "not finite", class_=side, x=at - 4 if late else at + 4, y=TOP + HEIGHT - 6))
+    if places:
+        at = places[0][0]
+        late = at > x.end - 64
+        name = "gapname end" if late else "gapname"
+        parts.append(tag("text", "not finite", class_=name, x=at - 4 if late else at + 4, y=TOP + HEIGHT - 6))
     return parts
 
 

@@ -59,14 +59,22 @@ def segments(points: Points) -> list[slice]:
     return [slice(int(a), int(b)) for a, b in zip(starts, ends, strict=True) if finite[a]]
 
 
-def strips(places: np.ndarray) -> list[tuple[float, float]]:
-    """Places on an axis as stretches: from and to; those close to each other are one."""
-    if not len(places):
-        return []
-    ordered = np.unique(places)
-    starts = np.flatnonzero(np.concatenate(([True], np.diff(ordered) > _APART)))
-    ends = np.append(starts[1:], len(ordered)) - 1
-    return [(float(ordered[a]), float(ordered[b])) for a, b in zip(starts, ends, strict=True)]
+def gaps(points: Points) -> np.ndarray:
+    """Stretches of steps where no value is finite: rows of the least and the greatest of its ends."""
+    bad = ~points.finite
+    turns = np.flatnonzero(np.diff(np.concatenate(([False], bad, [False])).astype(np.int8)))
+    return np.sort(np.column_stack((points.steps[turns[::2]], points.steps[turns[1::2] - 1])), axis=1)
+
+
+def strips(stretches: np.ndarray) -> list[tuple[float, float]]:
+    """Stretches of an axis, rows of start and end, in order; those that touch, or nearly, are one."""
+    found: list[tuple[float, float]] = []
+    for start, end in np.unique(stretches.round(1), axis=0).tolist():
+        if found and start - found[-1][1] <= _APART:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

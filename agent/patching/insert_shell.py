@@ -9,14 +9,12 @@ from ..reading.settings_leaf import Leaf
 from ..reading.settings_map import settings_map
 from ..reading.settings_shell import ShellReading, references
 from ..reading.shell_launches import Launch, Stage
-from ..reading.shell_words import read_script
 from .document import Document
-from .literals import as_json
+from .environment_place import put_variable
 from .model import Splice, Unplaced
 from .spelling import lineage
 from .training_command import carriers, shell_of, training_commands
 
-_ELSEWHERE = {"docker", "podman", "kubectl", "mpirun", "mpiexec", "horovodrun", "ssh"}
 _COMMENT = re.compile(r"[ \t]*(?:#[^\n]*?)?(?=\r?\n|\Z)")
 
 
@@ -150,44 +148,14 @@ _PLAIN = {"SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NODEID", "SLURM_PROCID",
 
 
 def put_export(doc: Document, name: str, value: str) -> list[Splice]:
-    """An `export` line below the others before the launch, or right before the launch.
+    """An environment variable that the script does not set, given as a shell word.
 
     Raises:
-        Unplaced: the script launches nothing, or its workers get their environment from Ray.
+        Unplaced: the script launches nothing, or the variable would not reach what it launches.
     """
-    if re.search(r"runtime[-_]env|RUNTIME_ENV", doc.text):
-        return _runtime_env(doc, name, value)
-    commands = read_script(doc.clean).commands
-    launch = next((c.words for c in training_commands(doc, doc.framework)), None)
-    if launch is None:
-        raise Unplaced("the script launches nothing")
-    if _ELSEWHERE & {w.text.rsplit("/", 1)[-1] for w in launch} or re.search(r"--export\b", doc.text):
-        raise Unplaced("what is launched gets its environment by flags of the launcher")
     if re.search(rf"\b{name}=", re.sub(r"(?m)^[ \t]*#[^\n]*", "", doc.text)):
         raise Unplaced(f"{name} is set in a way that is not read")
-    start = doc.text.rfind("\n", 0, launch[0].start) + 1
-    indent = re.match(r"[ \t]*", doc.text[start:])[0]  # type: ignore[index]
-    above = [c for c in commands if c[0].text == "export" and c[0].start < start]
-    same = [c for c in above if doc.text[doc.text.rfind("\n", 0, c[0].start) + 1 : c[0].start] == indent]
-    line = f"{indent}export {name}={value}{doc.newline}"
-    if same:
-        end = doc.text.find("\n", same[-1][-1].end)
-        if not doc.text[same[-1][-1].end : end].strip():
-            return [Splice(end + 1, end + 1, line)]
-    return [Splice(start, start, line)]
-
-
-def _runtime_env(doc: Document, name: str, value: str) -> list[Splice]:
-    notes = ("json", "escaped")
-    given = [leaf for leaf in doc.sheet.leaves if leaf.style == "environment" and leaf.note in notes and leaf.width]
-    if not given:
-        raise Unplaced("Ray gives its workers their environment from a runtime_env that cannot be written to safely")
-    start, end = doc.span(given[-1])
-    head = doc.text[doc.text.rfind("\n", 0, start) + 1 : start]
-    alone = re.fullmatch(r"([ \t]*)\\?\"[\w.]+\\?\"\s*:\s*", head)
-    text = f'"{name}": {as_json(value.strip(chr(39)))}'
-    text = text.replace('"', '\\"') if given[-1].note == "escaped" else text
-    return [Splice(end, end, f",{doc.newline}{alone[1]}{text}" if alone else f", {text}")]
+    return put_variable(doc, name, value)
 
 
 def put_header(doc: Document, flag: str, value: str) -> list[Splice]:

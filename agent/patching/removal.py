@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from ..reading.shell_words import Word, read_script
+from ..reading.shell_environment import passed_on
 from .document import Document, Found
+from .environment_shell import Assigned, taken_out
 from .model import Splice, Unplaced
+from .training_command import shell_of
 
 _COMMA = re.compile(r"[ \t]*,")
 _JOIN = re.compile(r"[ \t]*\\\r?\n\Z")
@@ -26,7 +29,7 @@ def removal(doc: Document, found: Found) -> Splice:
     if leaf.style in ("flag", "override") and leaf.note not in ("json", "escaped"):
         cut = _flag(doc, start, end)
     elif leaf.style in ("environment", "variable") and doc.form == "shell" and leaf.note not in ("json", "escaped"):
-        cut = _assignment(doc, leaf.key, start, end)
+        return replace(_assignment(doc, leaf.key, start), key=leaf.key)
     elif leaf.style in ("header", "env", "ini"):
         cut = _line(doc, start)
     elif leaf.style in ("keyword", "dict"):
@@ -142,25 +145,26 @@ def flag_start(text: str, start: int) -> int:
     return start - len(m[0])
 
 
-def _assignment(doc: Document, name: str, start: int, end: int) -> tuple[int, int]:
-    """An `export` line, or the assignment before a command."""
-    for command in read_script(doc.text).commands:
-        index = next(
-            (i for i, w in enumerate(command) if w.text.startswith(f"{name}=") and w.start <= start <= w.end), -1
-        )
-        if index >= 0:
-            return _assigned(doc, command, index, end)
+def _assignment(doc: Document, name: str, start: int) -> Splice:
+    """An `export` line, the assignment before a command, or a launcher's flag."""
+    for launch in shell_of(doc.clean).launched:
+        for word in launch.assigned:
+            if word.text.startswith(f"{name}=") and word.start <= start <= word.end:
+                kind = "prefix" if launch.stages or launch.arguments else "export"
+                return taken_out(doc, Assigned(name, kind, start, start, word.line, launch.blocks, word))
+        for stage in launch.stages:
+            for each in passed_on(stage)[0]:
+                if each.name == name and each.start == start:
+                    return taken_out(doc, Assigned(name, "passed", start, each.end, each.word.line, (), each.word))
     raise Unplaced("its assignment is not a word of its own")
 
 
-def _assigned(doc: Document, command: list[Word], index: int, end: int) -> tuple[int, int]:
-    word = command[index]
-    if len(command) == 1 or (len(command) == 2 and command[0].text == "export"):
-        line = doc.text.rfind("\n", 0, command[0].start) + 1
-        stop = doc.text.find("\n", end)
-        stop = len(doc.text) if stop < 0 else stop
-        if not doc.text[line : command[0].start].strip() and re.fullmatch(r"\s*(?:#.*)?", doc.text[end:stop]):
-            return _line(doc, word.start)
-        raise Unplaced("other commands stand on its line")
-    after = re.compile(r"(?:[ \t]+|\\\r?\n)*").match(doc.text, end)
-    return word.start, after.end() if after and index + 1 < len(command) else end
+def json_variable(doc: Document, name: str, start: int, end: int) -> Splice:
+    """A variable out of Ray's runtime environment, with the flag where nothing else is in it."""
+    text = doc.text
+    head = re.search(rf" --runtime-env-json='\{{\"env_vars\": \{{\"{name}\": \Z", text[:start])
+    if head and text.startswith("}}'", end):
+        return Splice(head.start(), end + 3, "", name)
+    escaped = text[start : start + 1] == "\\"
+    key = r"\\\"[\w.]+\\\"\s*:\s*" if escaped else r"\"(?:[^\"\\\n]|\\.)*\"\s*:\s*"
+    return Splice(*_member(doc, start, end, key), "", name)

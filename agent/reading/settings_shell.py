@@ -10,6 +10,7 @@ from .settings_json import read_json
 from .settings_leaf import Leaf, Lines, Sheet
 from .settings_values import parse
 from .settings_yaml import read_yaml
+from .shell_environment import passed_on
 from .shell_flags import flags, json_flag
 from .shell_launches import ASSIGN, DECLARES, Launch, body, launches, programs, quoted_launches
 from .shell_words import Script, Word, expand, read_script
@@ -103,7 +104,15 @@ def _leaves(launch: Launch, known: dict[str, str], outside: set[str]) -> Iterato
             yield from _assignment(m, word, known, prefix or launch.declares == "export", launch.group, outside)
     for stage in launch.stages:
         short = programs().short.get(stage.name, {})
-        own = [replace(w, text="--" + short[w.text]) if w.text in short else w for w in stage.flags]
+        passed, rest = passed_on(stage)
+        own = [replace(w, text="--" + short[w.text]) if w.text in short else w for w in rest]
+        for each in passed:
+            value = parse(expand(each.value, known))
+            width = each.end - each.start
+            note = "inside" if each.word.raw[:1] in ("'", '"') else ""
+            yield Leaf(
+                each.name, value, each.word.line, "environment", "env", launch.group, each.start, width, note=note
+            )
         yield from flags(own, known, "launcher" if stage.launches else "", launch.group)
     if launch.program and launch.stages and launch.program is not launch.stages[-1].word:
         yield Leaf("script", launch.program.text[:300], launch.program.line, "program", "launcher", launch.group)

@@ -24,19 +24,30 @@ class Blocks:
         self._count = 0
         self._starts: list[int] = [0]
         self._paths: list[tuple[str, ...]] = [()]
+        self._tops: list[int] = []  # where the outermost compound commands begin
+        self._first = 0  # position of the command's first word
 
     def at(self, position: int) -> tuple[str, ...]:
         """The blocks that a position is in."""
         return self._paths[max(bisect.bisect_right(self._starts, position) - 1, 0)]
 
+    def top(self, position: int) -> int:
+        """Where the outermost compound command begins that a position in a block is in."""
+        return self._tops[max(bisect.bisect_right(self._tops, position) - 1, 0)] if self._tops else position
+
     def word(self, word: str, position: int, first: bool) -> None:
         """The next word of a command, as it is written."""
+        if first and not self._named:
+            self._first = position
         if not (first or self._begins):
             return
+        outside = not self._open
         if first and not self._links:
             self._tests = word in _TESTS
         self._begins = word in _AGAIN or (word[:1] not in "'\"$" and self._named)
         self._compound(word)
+        if outside and self._open:
+            self._tops.append(self._first)
         chained = "||" in self._links or ("&&" in self._links and self._tests)
         path = tuple(b for b in self._open if b[:1] not in "{0" and not b.endswith(".0"))
         path = (*path, f"and{self._count}") if chained and word not in ("{", "}") else path

@@ -35,8 +35,6 @@ REFUSED = [
     ("a.sh", "hf", "python a.py --learning_rate 1e-4\npython b.py --learning_rate 2e-4\n", {"learning_rate": 1e-6}, "different"),
     ("a.sh", "hf", "bash -c 'python a.py --output_dir out'\n", {"output_dir": "a b'c"}, "quotes"),
     ("a.sh", "hf", "docker run --shm-size 8g image python a.py\n", {"shm_size": "64g"}, "more than one word"),
-    ("a.sh", "hf", "docker run -e NCCL_DEBUG=INFO image python a.py\n", {"nccl_debug": "WARN"}, "launcher"),
-    ("a.sh", "hf", "srun --export=ALL,NCCL_DEBUG=INFO python a.py\n", {"nccl_debug": "WARN"}, "launcher"),
     ("a.sh", "hf", "echo NCCL_DEBUG=INFO >> x\npython a.py\n", {"nccl_debug": "WARN"}, "not read"),
     ("a.sh", "hf", "python a.py --weight_decay 1\npython b.py --weight_decay 1\n", {"learning_rate": 1e-5}, "several commands"),
     ("a.yaml", "nemo", "model:\n  optim:\n    lr: 1\n", {"warmup_steps": 5}, "sched"),

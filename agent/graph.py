@@ -40,6 +40,7 @@ from .restart.again import complete
 from .state import State, answering, call_of, facts_of, has_run, view_of
 from .tool import all_tools
 from .treatment.proposed import of_verdict, offer
+from .treatment.treat import treat
 from .types import Call, Hypothesis, Risk, ToolResult
 from .workspace import Workspace
 
@@ -200,6 +201,7 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
         report.next_steps += passages(question, title, cause, settled=settled, notes=context.notes)
         complete(report, facts_of(state), context.workspace)
         context.team.recall(report, facts_of(state), context.workspace)
+        treat(report, playbooks(), context.workspace)
     report.checked = [
         Checked(tool=r["call"]["tool"], outcome=r["outcome"], why=r["summary"]) for r in state["results"]
     ] + [Checked(tool="workspace", outcome="failed", why=f"{n}: {why}") for n, why in context.workspace.skipped[:40]]

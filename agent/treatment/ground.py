@@ -17,6 +17,7 @@ from ..reading.settings_map import settings_map
 from ..reading.versions import read_environment
 from ..report import Report
 from ..workspace import STDIN, Workspace
+from .recipe import DIFFERS
 
 LARGEST = 5 << 20  # bytes of a file that is changed
 _NEVER = ("log", "metrics", "checkpoint", "data", "capture", "trace")  # roles: what a run wrote, or reads as data
@@ -53,12 +54,15 @@ class Ground:
         return list(lints(self.ws, self.reading))
 
     def now(self, name: str) -> Any:
-        """The one value of a setting that these files ask for, or that the run used, or its default; else None."""
+        """The one value of a setting that these files ask for, or that the run used, or its default; else None.
+
+        `DIFFERS` where they do not agree.
+        """
         used = [s for s in self.reading.used(name) if not s.file.good]
         for found in ([s for s in self.settings if s.name == name and s.value != "auto"], used):
             distinct = {repr(s.value): s.value for s in found}
             if distinct:
-                return next(iter(distinct.values())) if len(distinct) == 1 else None
+                return next(iter(distinct.values())) if len(distinct) == 1 else DIFFERS
         defaults = (settings_map().default(name, s.framework) for s in self.sources if s.framework)
         return next((d for d in defaults if d is not None), None)
 

@@ -55,8 +55,11 @@ def placed(on: Ground, recipe: Recipe, env: Mapping[str, str]) -> Placed:
         _setting(on, name, value, out)
         if out.by_hand[missing:] and name in first_of:
             return _none_of(out)
-    for variable, value in env.items():
-        _variable(on, variable, value, out)
+    if site := [f"{variable} depends on your site" for variable, value in env.items() if "<" in value]:
+        out.by_hand += [ByHand(text=f"export {v}={value}", why=site[0]) for v, value in env.items()]
+    else:
+        for variable, value in env.items():
+            _variable(on, variable, value, out)
     out.by_hand += [ByHand(text="", where=name, why=why) for name, why in recipe.open.items()]
     return out
 
@@ -144,9 +147,6 @@ def _trainer(on: Ground) -> bool:
 
 def _variable(on: Ground, variable: str, value: str, out: Placed) -> None:
     """A variable where it is set already, else in the script that launches the job."""
-    if "<" in value:
-        out.by_hand.append(ByHand(text=f"export {variable}={value}", why="the value depends on your site"))
-        return
     scripts = [s for s in on.sources if s.format in ("shell", "env", "python")]
     setting = [s for s in scripts if variable in on.texts[s.file.name]]
     launching = sorted((s for s in scripts if s.format == "shell"), key=lambda s: -_launches(on, s))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ..patching import REMOVE
 from ..playbook import Fix, SettingChange
@@ -14,6 +14,16 @@ from ..reading.settings_map import settings_map
 MICRO, STEPS = "micro_batch_size", "gradient_accumulation_steps"
 Now = Callable[[str], Any]
 Change = SettingChange | bool | int | float | str
+
+
+class _Differs:
+    """Says that places of a run do not agree on a setting: equal to nothing, no number."""
+
+    def __repr__(self) -> str:
+        return "different values"
+
+
+DIFFERS: Final = _Differs()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,7 @@ def recipe(fix: Fix, now: Now) -> Recipe:
     """The settings of a repair, computed from what holds now.
 
     Args:
-        now: the value of a canonical setting, None where it is not known.
+        now: the value of a canonical setting, None where it is not known, `DIFFERS` where places do not agree.
     """
     made = Recipe()
     pair = _batch_kept(fix.settings, now, made)
@@ -54,7 +64,8 @@ def recipe(fix: Fix, now: Now) -> Recipe:
         before = now(name)
         value = _value(name, change, now)
         if value is None:
-            made.open[name] = f"what {name} is now is not known, or differs between files"
+            why = "differs between files" if before is DIFFERS else "is not known"
+            made.open[name] = f"what {name} is now {why}"
         elif isinstance(value, str) and "<" in value:
             made.open[name] = f"{name} depends on your site: {value}"
         else:
@@ -69,7 +80,7 @@ def _batch_kept(settings: Mapping[str, Change], now: Now, made: Recipe) -> tuple
         return ()
     micro, steps = now(MICRO), now(STEPS) or 1
     if not _whole(micro) or not _whole(steps):
-        made.open[MICRO] = "the micro-batch is not known, or differs between files"
+        made.open[MICRO] = f"the micro-batch {'differs between files' if micro is DIFFERS else 'is not known'}"
         return MICRO, STEPS
     smaller, larger = (micro, steps) if factors[0] < 1 else (steps, micro)
     share = min(f for f in factors if f)

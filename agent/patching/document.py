@@ -14,15 +14,20 @@ from typing import Any
 
 from ..reading.settings import canonical_value, resolved
 from ..reading.settings_files import read_text
+from ..reading.settings_json import without_comments
 from ..reading.settings_leaf import Leaf, Lines, Sheet, plain
 from ..reading.settings_map import Spelling, settings_map
 from .model import Unplaced
-from .roles import others
+from .roles import lines_of_others
 
 _COMPUTED = re.compile(r".*\(\.\.\.\)\Z|<.*>\Z", re.DOTALL)
 _SELF_CONTAINED = ("deepspeed", "accelerate", "model", "peft", "tokenizer")  # their files are read by themselves
 _OF_DEEPSPEED = ("zero_optimization", "train_micro_batch_size_per_gpu")
 FORMS = ("yaml", "json", "toml", "ini", "env", "shell", "python")
+
+
+def _is_enabled(leaf: Leaf) -> bool:
+    return leaf.key.rpartition(".")[2] in ("enabled", "enable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +104,19 @@ class Document:
     def others(self) -> list[tuple[int, int]]:
         """Lines of Python code that make something for another model or for evaluation."""
         try:
-            return others(self.tree)
+            return lines_of_others(self.tree)
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # an excerpt of a function is read without
             return []
 
     @cached_property
+    def enabled(self) -> set[str]:
+        """Dotted paths of mappings that say `enabled: true`."""
+        return {leaf.key.rpartition(".")[0] for leaf in self.sheet.leaves if leaf.value is True and _is_enabled(leaf)}
+
+    @cached_property
     def disabled(self) -> set[str]:
         """Dotted paths of mappings that say `enabled: false`."""
-        return {
-            leaf.key.rpartition(".")[0]
-            for leaf in self.sheet.leaves
-            if leaf.value is False and leaf.key.rpartition(".")[2] in ("enabled", "enable")
-        }
+        return {leaf.key.rpartition(".")[0] for leaf in self.sheet.leaves if leaf.value is False and _is_enabled(leaf)}
 
     @cached_property
     def found(self) -> list[Found]:
@@ -172,17 +178,28 @@ class Document:
         at = self.text.find("\n")
         return "\r\n" if at > 0 and self.text[at - 1] == "\r" else "\n"
 
-    def parses(self) -> bool:
-        """Whether the format's own parser takes it. A shell script is not parsed: its words are compared elsewhere."""
+    def parses(self) -> int:
+        """Whether the format's own parser takes it: 2 as it is, 1 without comments and trailing commas, 0 not at all.
+
+        A shell script is not parsed: its words are compared elsewhere.
+        """
         try:
             if self.form == "json":
-                json.loads(self.text)
-            elif self.form == "toml":
+                return self._parses_json()
+            if self.form == "toml":
                 tomllib.loads(self.text)
             elif self.form == "python":
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     ast.parse(self.text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return False
-        return True
+            return 0
+        return 2
+
+    def _parses_json(self) -> int:
+        try:
+            json.loads(self.text)
+        except ValueError:
+            json.loads(without_comments(self.clean))
+            return 1
+        return 2

@@ -10,18 +10,18 @@ from ..reading.settings_json import TOKEN
 from .model import Splice, Unplaced
 
 Path = tuple[str, ...]
-_REST = re.compile(r"[ \t]*(?:(?://|\#)[^\n]*?)?(?=\r?\n|\Z)")
+_REST = re.compile(r"(?:[ \t]|/\*(?:[^*\n]|\*(?!/))*\*/)*(?:(?://|\#)[^\n]*?)?(?=\r?\n|\Z)")
 
 
 @dataclass(slots=True)
 class Braces:
-    """An object: where it opens and closes, its first key, the end of its last member, whether a comma follows."""
+    """An object: where it opens and closes, its first key, the end of its last member, the comma behind that."""
 
     open: int
     close: int = -1
     first: int = -1
     last: int = -1
-    comma: bool = False
+    comma: int = -1  # the position behind it
     scalars: set[str] = field(default_factory=set)
 
 
@@ -47,9 +47,8 @@ def put_json(text: str, path: Path, value: str, newline: str) -> list[Splice]:
         if inside.strip():  # comments alone
             return [Splice(home.close, home.close, f"{unit}{member}{newline}{outer}")]
         return [Splice(home.open + 1, home.close, f"{lead}{member}{newline + outer if spread else ''}")]
-    if home.comma:
-        after = text.index(",", home.last) + 1
-        at = _behind(text, after) if spread else after
+    if home.comma >= 0:
+        at = _behind(text, home.comma) if spread else home.comma
         return [Splice(at, at, f"{lead or ' '}{member}")]
     at = _behind(text, home.last) if spread else home.last
     if at == home.last:
@@ -121,17 +120,17 @@ def _objects(text: str) -> dict[Path, Braces]:
                 closed.close = m.start()
             outer = stack[-1][1] if stack else None
             if outer:
-                outer.last, outer.comma = m.end(), False
+                outer.last, outer.comma = m.end(), -1
             key = None
         elif token == "," and kind == "mark":
             key = None
             if home:
-                home.comma = True
+                home.comma = m.end()
         elif kind in ("string", "bare", "odd") and home:
             if key is None:
                 key = _key(token) if kind == "string" else token
                 home.first = m.start() if home.first < 0 else home.first
             else:
                 home.scalars.add(key)
-                home.last, home.comma = m.end(), False
+                home.last, home.comma = m.end(), -1
     return {path: b for path, b in found.items() if b.close >= 0}

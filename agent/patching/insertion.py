@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from ..reading.settings_lines import toml_masked
 from ..reading.settings_map import Spelling, settings_map
 from ..reading.shell_flags import SWITCHES
 from ..reading.shell_words import read_script
@@ -92,6 +93,7 @@ def insertion(doc: Document, name: str, value: Any) -> tuple[list[Splice], Spell
 
 def _tree(doc: Document, spelling: Spelling, raw: Any) -> list[Splice]:
     """Into nested mappings: JSON, YAML, TOML."""
+    _is_meant(doc)
     path = home(doc, spelling)
     dotted = ".".join(path)
     for parent in listed("parents", doc.framework) or ():
@@ -100,10 +102,26 @@ def _tree(doc: Document, spelling: Spelling, raw: Any) -> list[Splice]:
     if doc.form == "json":
         return put_json(doc.text, path, as_json(raw), doc.newline)
     if doc.form == "toml":
-        return put_toml(doc.text, path, as_toml(raw), doc.newline)
+        return put_toml(toml_masked(doc.text), path, as_toml(raw), doc.newline)
     if doc.form == "yaml":
         return put_yaml(doc.text, doc.clean, path, as_yaml(raw), doc.newline)
     raise Unplaced(f"nothing is put into a file of this kind ({doc.form})")
+
+
+def _is_meant(doc: Document) -> None:
+    """A key goes into a file that the framework is known to read: by its other keys.
+
+    Raises:
+        Unplaced: none of them says so.
+    """
+    tree = [leaf.key for leaf in doc.sheet.leaves if leaf.style in ("yaml", "json", "toml")]
+    own = any(f.own and f.leaf.style in ("yaml", "json", "toml") for f in doc.found)
+    if not own and not settings_map().owns(doc.framework, [settings_map().detect(tree, "")]):
+        raise Unplaced(f"nothing in the file says that {doc.framework} reads it")
+    order = [leaf.value for leaf in doc.sheet.leaves if re.fullmatch(r"defaults(?:\.\d+)?", leaf.key)]
+    flat = order[0] if order and isinstance(order[0], list) else order
+    if flat and "_self_" in flat and flat[-1] != "_self_":
+        raise Unplaced("the files of its `defaults` list come after `_self_` and may set it again")
 
 
 def home(doc: Document, spelling: Spelling) -> tuple[str, ...]:

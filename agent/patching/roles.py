@@ -18,6 +18,7 @@ OTHERS = frozenset(
         "evaluation", "val", "valid", "validate", "validation", "test", "predict", "inference",
     )
 )  # fmt: skip
+_NOT_FOR = {"learning_rate": {"scheduler", "sched", "ema", "swa"}}
 _ENGINES = ("vllm", "sglang")
 _TREES = ("yaml", "json", "toml", "override", "dict", "flag", "ini")
 
@@ -32,7 +33,8 @@ def elsewhere(doc: Document, found: Found) -> bool:
     above = leaf.key.split(".")[: -len(found.spelling.segments)] if leaf.style in _TREES else []
     if above[:1] == ["defaults"] and leaf.style == "yaml":
         return True  # Hydra's list of files, not of values
-    if any(OTHERS & _parts(segment) for segment in above):
+    others = OTHERS | _NOT_FOR.get(found.name, set()) if not found.own else OTHERS
+    if any(others & _parts(segment) for segment in above):
         return True
     return doc.form == "python" and other_call(doc, leaf.line)
 
@@ -49,7 +51,7 @@ def other_call(doc: Document, line: int) -> bool:
     return any(first <= line <= last for first, last in doc.others)
 
 
-def others(tree: ast.AST) -> list[tuple[int, int]]:
+def lines_of_others(tree: ast.AST) -> list[tuple[int, int]]:
     """First and last lines of the statements and functions whose names say so."""
     found: list[tuple[int, int]] = []
     for node in ast.walk(tree):
@@ -76,3 +78,9 @@ def asleep(doc: Document, found: Found) -> bool:
     return any(
         ".".join(parts[:i]) in doc.disabled and parts[i:] not in (["enabled"], ["enable"]) for i in range(1, len(parts))
     )
+
+
+def switched_on(doc: Document, found: Found) -> bool:
+    """Whether a mapping around a place says `enabled: true`."""
+    parts = found.leaf.key.split(".")
+    return any(".".join(parts[:i]) in doc.enabled for i in range(1, len(parts)))

@@ -9,9 +9,11 @@ from ..reading.settings_map import normal, settings_map
 from .document import Document, Found
 from .model import Unplaced
 from .python_names import in_class, python_site
-from .roles import asleep, elsewhere
-from .spelling import lineage, listed, table
+from .roles import asleep, elsewhere, switched_on
+from .spelling import among, lineage, listed, table
 from .variables import REFERENCE, TEMPLATE, Site, shell_site
+
+INTERPOLATION = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")  # of OmegaConf, by the whole path of a key
 
 
 def standing(doc: Document, name: str, at: int = 0) -> list[Found]:
@@ -24,12 +26,10 @@ def standing(doc: Document, name: str, at: int = 0) -> list[Found]:
         Unplaced: it stands several times with different values, or twice in one place.
     """
     found = [f for f in doc.found if f.name == name and (not at or f.leaf.line == at)]
-    set_here = {f.leaf.key for f in found}
-    found = [f for f in found if not _template_of(f) & set_here]
+    found = _resolved(doc, found)
     if not at:
         found = [f for f in found if not elsewhere(doc, f)]
-    for keep in (_given, _own, _awake, _first_spelled, _said):
-        found = keep(doc, found) or found
+    found = [f for part in (parts(doc, found) if not at else [found]) for f in _narrowed(doc, part)]
     unique: dict[tuple[int, int], Found] = {}
     for f in found:
         unique.setdefault((f.leaf.line, f.leaf.column), f)
@@ -41,6 +41,12 @@ def standing(doc: Document, name: str, at: int = 0) -> list[Found]:
         raise Unplaced(f"it stands {len(kept)} times with different values ({where})")
     _one_meaning(kept)
     return kept
+
+
+def _narrowed(doc: Document, found: list[Found]) -> list[Found]:
+    for keep in (_given, _own, _awake, _first_spelled, _said):
+        found = keep(doc, found) or found
+    return found
 
 
 def _one_meaning(found: list[Found]) -> None:
@@ -63,11 +69,22 @@ def _alike(found: Found) -> set[str]:
     return set(said) if ".".join(found.spelling.segments) in said else set()
 
 
-def _template_of(found: Found) -> set[str]:
-    """The variable that a here-document takes a value from."""
+def _resolved(doc: Document, found: list[Found]) -> list[Found]:
+    """Without what takes its value from another of them, or without that one where others take theirs from it too."""
+    set_here = {f.leaf.key: f for f in found}
+    taken = {key: [f for f in found if _template_of(f) == key] for key in set_here}
+    shared = {k for k, by in taken.items() if by and doc.form == "yaml" and doc.text.count(f"${{{k}}}") > len(by)}
+    follow = [f for f in found if _template_of(f) in set_here and _template_of(f) not in shared]
+    return [f for f in found if f.leaf.key not in shared and f not in follow]
+
+
+def _template_of(found: Found) -> str:
+    """The variable that a here-document takes a value from, or the key that a configuration takes it from."""
     value = found.value
-    m = REFERENCE.fullmatch(value) if isinstance(value, str) and found.leaf.style in ("json", "yaml") else None
-    return {m[1] or m[2]} if m else set()
+    if not isinstance(value, str) or found.leaf.style not in ("json", "yaml"):
+        return ""
+    m = REFERENCE.fullmatch(value) or INTERPOLATION.fullmatch(value)
+    return (m[1] or m[m.lastindex or 0]) if m else ""
 
 
 def _given(doc: Document, found: list[Found]) -> list[Found]:
@@ -111,6 +128,11 @@ def _first_spelled(doc: Document, found: list[Found]) -> list[Found]:
     kept: list[Found] = []
     for scope in dict.fromkeys(f.scope for f in found):
         inside = [f for f in found if f.scope == scope]
+        if not any(f.own for f in inside):
+            kept += inside  # a name that is accepted anywhere says nothing of which is read
+            continue
+        if among(scope, table()["switched"]):
+            inside = [f for f in inside if switched_on(doc, f)] or inside
         ranks = [_rank(f) for f in inside]
         best = inside[ranks.index(min(ranks))]
         alike = _alike(best) | {".".join(best.spelling.segments)}
@@ -149,6 +171,8 @@ def site(doc: Document, found: Found) -> Site:
         Unplaced: it is computed, shared, or comes from outside the file.
     """
     leaf = found.leaf
+    if leaf.note == "alias" and doc.source(leaf).startswith("*"):
+        return Site(found, *doc.span(leaf))  # the literal takes the place of the alias, the anchor stays
     if leaf.note == "alias" or any(other.note == "alias" and _together(leaf, other) for other in doc.sheet.leaves):
         raise Unplaced("an anchor shares its value with other places")
     if doc.form == "python" and leaf.style == "default" and not leaf.width:
@@ -169,6 +193,8 @@ def site(doc: Document, found: Found) -> Site:
         return python_site(doc, found, source, start, end)
     if doc.form in ("shell", "env") and "$" in source and leaf.style not in ("json", "yaml"):
         return shell_site(doc, found, source, start, end)
+    if (m := INTERPOLATION.fullmatch(source.strip("\"'"))) and any(o.key == m[1] for o in doc.sheet.leaves):
+        return Site(found, start, end)  # the key that it is taken from keeps its value for its other uses
     if TEMPLATE.search(source):
         raise Unplaced(f"`{source[:60]}` is filled in from elsewhere")
     return Site(found, start, end)

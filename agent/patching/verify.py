@@ -12,6 +12,7 @@ from ..reading.shell_words import read_script
 from .document import Document, Found
 from .model import REMOVE, Unplaced, same
 from .sites import standing
+from .whole import moved
 
 Identity = tuple[str, str, str, str]
 
@@ -33,7 +34,7 @@ def verify(
     Raises:
         ChangeRefused: something else changed, the file does not parse, or the setting is not what was asked for.
     """
-    if before.parses() and not after.parses():
+    if after.parses() < before.parses():
         raise ChangeRefused(f"{before.name}: would not parse after the change of {name}")
     old, new = (Counter(map(_identity, d.sheet.leaves)) for d in (before, after))
     may = {_identity(leaf) for leaf in touched}
@@ -45,6 +46,8 @@ def verify(
     for come in new - old:
         if come[0] not in keys | ours:
             raise ChangeRefused(f"{before.name}: the change of {name} would also set `{come[0]}`")
+    if path := moved(before, after, keys | ours):
+        raise ChangeRefused(f"{before.name}: the change of {name} would also move `{path}`")
     _shape(before, after, name)
     _value(after, name, values, at)
 

@@ -120,3 +120,17 @@ def _string(token: str) -> str:
         return json.loads(token)
     except ValueError:
         return token[1:-1]
+
+
+def without_comments(text: str) -> str:
+    """A JSON text of the same length without comments and trailing commas, as a strict parser takes it."""
+    out, comma, at = list[str](), -1, 0
+    for m in TOKEN.finditer(text):
+        out.append(text[at : m.start()])
+        at = m.end()
+        blank = m.lastgroup is None
+        if m[0] in ("}", "]") and m.lastgroup == "mark" and comma >= 0:
+            out[comma] = " "
+        out.append("".join(c if c in "\r\n" else " " for c in m[0]) if blank else m[0])
+        comma = len(out) - 1 if m[0] == "," and m.lastgroup == "mark" else comma if blank else -1
+    return "".join(out) + text[at:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 
 from .settings_leaf import Leaf, Sheet
 from .settings_values import LIST_CAP, VALUE_CAP, parse
@@ -13,6 +14,11 @@ _TOML = re.compile(r"^\s*([\w.\-\"']{1,120}?)\s*=\s*(\S.*?)\r?$")
 # The parts of a value of one line, and the key of a member of an inline table.
 _PART = re.compile(
     r"""(?P<open>[\[{])|(?P<close>[\]}])|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|(?P<stop>[,#\s])|[^\[\]{}"'#,\s]+|."""
+)
+_TOML_PART = re.compile(
+    r'''"""(?:[^"\\]|\\.|"(?!""))*(?:"{3,5}|\Z)|\'{3}(?:[^\']|\'(?!\'\'))*(?:\'{3,5}|\Z)'''
+    r'''|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|\#[^\n]*|[\[\]{}]''',
+    re.DOTALL,
 )
 _MEMBER = re.compile(r"[\s,]*([\w.\-]+|\"[^\"\n]*\"|'[^'\n]*')\s*=\s*(?=\S)")
 _INI = re.compile(r"^([A-Za-z_][\w.\-]{0,80})\s*[=:]\s*(.*)$")
@@ -27,19 +33,12 @@ JOINED = 400  # lines a TOML value may span
 def read_toml(text: str) -> Sheet:
     """Leaves of a TOML text by line; values are read by tomllib, those that span lines are joined first."""
     sheet, section = Sheet(), ""
-    rows = text.split("\n")
-    number = 0
-    while number < len(rows) and not sheet.full:
-        row, number = rows[number], number + 1
-        if m := _SECTION.match(row):
+    for here, m, raw in _toml_rows(text.split("\n")):
+        if sheet.full:
+            break
+        if raw is None:
             section = m[1].replace('"', "").replace("'", "") + "."
             continue
-        m = _TOML.match(row)
-        if not m:
-            continue
-        here, raw = number, m[2]
-        while raw.count("[") > raw.count("]") and number < min(len(rows), here + JOINED):
-            raw, number = raw + "\n" + rows[number], number + 1
         key = m[1].replace('"', "").replace("'", "")
         try:
             value = tomllib.loads(f"x = {raw}")["x"]
@@ -47,10 +46,48 @@ def read_toml(text: str) -> Sheet:
             value = parse(raw.split(" #")[0].strip().strip("'\""))
             if "\n" in raw:
                 sheet.problems.append(f"line {here}: not TOML")
-        places = toml_places(m[2]) if "\n" not in raw else {}
+        places = toml_places(raw) if "\n" not in raw else {}
         key = section + key
         _put(sheet, key, value, here, {key + tail: (m.start(2) + at, width) for tail, (at, width) in places.items()})
     return sheet
+
+
+def _toml_rows(rows: list[str]) -> Iterator[tuple[int, re.Match[str], str | None]]:
+    """Line, match and whole value of every key; a header of a table has no value."""
+    number = 0
+    while number < len(rows):
+        row, number = rows[number], number + 1
+        if m := _SECTION.match(row):
+            yield number, m, None
+        elif m := _TOML.match(row):
+            here, raw, missing = number, m[2], toml_open(m[2])
+            while missing and number < len(rows) and (missing != "[" or number < here + JOINED):
+                more = [rows[number]]
+                while missing != "[" and missing not in more[-1] and number + len(more) < len(rows):
+                    more.append(rows[number + len(more)])
+                raw, number = "\n".join([raw, *more]), number + len(more)
+                missing = toml_open(raw)
+            yield here, m, raw
+
+
+def toml_open(raw: str) -> str:
+    """What a value still lacks at its end: the quotes of its string, `[` for a bracket, or nothing."""
+    depth = 0
+    for m in _TOML_PART.finditer(raw):
+        part = m[0]
+        if part[:3] in ('"""', "'''") and (len(part) < 6 or not part.endswith(part[:3])):
+            return part[:3]
+        depth += (part in "[{") - (part in "]}")
+    return "[" if depth > 0 else ""
+
+
+def toml_masked(text: str) -> str:
+    """A TOML text of the same length in which nothing within a value of several lines looks like a key or a table."""
+    rows = text.split("\n")
+    for here, _, raw in list(_toml_rows(rows)):
+        for i in range(here, here + (raw or "").count("\n")):
+            rows[i] = re.sub(r"\S", "x", rows[i])
+    return "\n".join(rows)
 
 
 def toml_places(raw: str, start: int = 0, prefix: str = "") -> dict[str, tuple[int, int]]:

@@ -38,6 +38,8 @@ class _Walk:
     def __init__(self, text: str, sheet: Sheet) -> None:
         self.sheet, self.lines = sheet, Lines(text)
         self.stack: list[_Frame] = []
+        self.merged: list[tuple[int, tuple[str, ...]]] = []  # a leaf, and the key that hides it
+        self.given: set[tuple[str, ...]] = set()
         self.anchors: dict[str, tuple[tuple[str, ...], list[Leaf]] | Any] = {}
 
     def event(self, e: Any) -> None:
@@ -104,6 +106,7 @@ class _Walk:
                 self.sheet.duplicates.append((".".join((*top.path, e.value[:80])), top.seen[e.value], line))
             key = str(e.value)[:120]
             top.key, top.seen[key] = key, line
+            self.given.add((*top.path, key))
             return
         value = parse(e.value, quoted=e.style in ("'", '"', "|", ">"))
         if e.anchor:
@@ -124,7 +127,8 @@ class _Walk:
         path = self._here()
         target = self.anchors.get(e.anchor)
         if not isinstance(target, tuple):
-            self._emit(path, target, line, 0, 0, "alias")
+            start, end = e.start_mark.index, e.end_mark.index
+            self._emit(path, target, line, self.lines.column(start), end - start, "alias")
             return
         base, leaves = target
         prefix = path[:-1] if merge else path
@@ -132,7 +136,15 @@ class _Walk:
             if self.sheet.full:
                 return
             tail = leaf.key.split(".")[len(base) :]
+            if merge and tail:
+                self.merged.append((len(self.sheet.leaves), (*prefix, tail[0])))
             self._emit((*prefix, *tail), leaf.value, leaf.line, leaf.column, leaf.width, "alias")
+
+    def hide(self) -> None:
+        """Take out what a mapping gets by `<<` and says itself: its own word holds."""
+        hidden = {index for index, key in self.merged if key in self.given}
+        if hidden:
+            self.sheet.leaves[:] = [leaf for i, leaf in enumerate(self.sheet.leaves) if i not in hidden]
 
     def _emit(self, path: tuple[str, ...], value: Any, line: int, column: int, width: int, note: str) -> None:
         if path:
@@ -154,6 +166,7 @@ def read_yaml(text: str) -> Sheet:
             if isinstance(event, yaml.DocumentStartEvent):
                 walk.stack.clear()
             walk.event(event)
+        walk.hide()
     except (yaml.YAMLError, ValueError, RecursionError) as e:
         mark = getattr(e, "problem_mark", None)
         line = walk.lines.at(mark.index) if mark else 1

@@ -10,7 +10,6 @@ from traindoctor.agent.patching.verify import verify
 
 REFUSED = [
     # (file, framework, text, edits, a word of the reason)
-    ("a.yaml", "axolotl", "x: &lr 1e-4\nlearning_rate: *lr\n", {"learning_rate": 1e-5}, "anchor"),
     ("a.yaml", "axolotl", "learning_rate: &lr 1e-4\nother: *lr\n", {"learning_rate": 1e-5}, "anchor"),
     ("a.yaml", "axolotl", "base: &b\n  learning_rate: 1e-4\nrun:\n  <<: *b\n", {"learning_rate": 1e-5}, "anchor"),
     ("a.yaml", "verl", "actor_rollout_ref: {actor: {grad_clip: '${oc.env:CLIP}'}}\n", {"gradient_clip_norm": 1.0}, "filled in"),
@@ -22,7 +21,8 @@ REFUSED = [
     ("a.yaml", "accelerate", "deepspeed_config: yes\n", {"zero_stage": 3}, ""),
     ("a.json", "deepspeed", '{"gradient_clipping": 1.0, "gradient_clipping": 2.0}', {"gradient_clip_norm": 0.5}, "twice"),
     ("a.json", "deepspeed", '{"gradient_clipping": "auto"}', {"gradient_clip_norm": 0.5}, "trainer"),
-    ("a.json", "deepspeed", '{"optimizer": {"params": 3}}', {"learning_rate": 1e-5}, "no object"),
+    ("a.json", "deepspeed", '{"optimizer": {"params": 3}, "gradient_clipping": 1}', {"learning_rate": 1e-5}, "no object"),
+    ("a.json", "deepspeed", '{"optimizer": {"params": {}}}', {"learning_rate": 1e-5}, "nothing in the file"),
     ("a.json", "deepspeed", '{"zero_optimization": {"stage": 2}', {"zero_stage": 1}, "never closed"),
     ("a.json", "deepspeed", '{"zero_optimization": {"stage": 2}}', {"learning_rate": 1e-5}, "optimizer"),
     ("a.json", "deepspeed", '{"zero_optimization": {"stage": 2}}', {"nccl_debug": "INFO"}, "launch script"),

@@ -103,5 +103,6 @@ def band(lines: list[Points], low: float, high: float) -> Band:
         sums = np.bincount(number, weights=values, minlength=_BUCKETS)
         np.divide(sums, counts, out=means[row], where=counts > 0)
     known = np.flatnonzero(np.isfinite(least) & np.isfinite(means).any(axis=0))
-    middle = np.nanmedian(means[:, known], axis=0) if len(known) else np.array([])
+    with np.errstate(over="ignore"):
+        middle = np.nanmedian(means[:, known], axis=0) if len(known) else np.array([])
     return Band(low + (known + 0.5) * width / _BUCKETS, least[known], greatest[known], middle)

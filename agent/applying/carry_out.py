@@ -25,11 +25,14 @@ def carry_out(changes: Sequence[Change], journal: Journal, report: str, cause: s
     """
     entry = _entry(changes, report, cause)
     with journal.locked():
+        for file in entry.files:
+            if _standing(file)[0] != "old":
+                raise UsageError(f"{file.path} changed meanwhile", "nothing was changed")
         journal.begin(entry, [c.target.data for c in changes])
-        done = False
+        done, ours = False, set[int]()
         try:
             for change, file in zip(changes, entry.files, strict=True):
-                stage(change.target, change.new, file.temporary)
+                ours.add(stage(change.target, change.new, file.temporary))
             for change, file in zip(changes, entry.files, strict=True):
                 put(change.target, file.old, file.temporary)
             for file in entry.files:
@@ -39,13 +42,13 @@ def carry_out(changes: Sequence[Change], journal: Journal, report: str, cause: s
             done = True
         finally:
             if not done:  # also where the user interrupts
-                _take_back(entry, journal)
+                _take_back(entry, journal, ours)
     return entry
 
 
-def _take_back(entry: Entry, journal: Journal) -> None:
+def _take_back(entry: Entry, journal: Journal, ours: set[int]) -> None:
     try:
-        _restore(entry, journal, tolerant=True)
+        _restore(entry, journal, tolerant=True, ours=ours)
     except UsageError as e:
         raise UsageError(f"some files are changed and others not: {e.message}", f"doctor undo {entry.id}") from None
 
@@ -128,11 +131,12 @@ def _settle(entry: Entry, journal: Journal, status: str) -> None:
     journal.mark(entry, status)
 
 
-def _restore(entry: Entry, journal: Journal, *, tolerant: bool) -> list[str]:
+def _restore(entry: Entry, journal: Journal, *, tolerant: bool, ours: set[int] | None = None) -> list[str]:
     """Put back what holds new content.
 
     Args:
         tolerant: leave a file that someone else changed as it is, and tell.
+        ours: inodes of what we wrote, where known; the same content in another file is somebody else's.
     """
     if not tolerant:
         _refuse_changed(entry, journal)
@@ -141,7 +145,7 @@ def _restore(entry: Entry, journal: Journal, *, tolerant: bool) -> list[str]:
     for number, file in enumerate(entry.files):
         drop(Path(file.root), Path(file.path), file.temporary)
         state, now = _standing(file)
-        if state == "new" and now:
+        if state == "new" and now and (ours is None or now.inode in ours):
             stage(now, _old_content(entry, journal, number), file.temporary, file.mtime_ns)
             back.append((file, now))
         elif state == "other":

@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ..errors import UsageError
@@ -41,6 +41,7 @@ class Target:
     uid: int
     gid: int
     mtime_ns: int
+    inode: int
     told: tuple[str, ...] = ()
 
     @property
@@ -119,7 +120,7 @@ def read(name: str, roots: list[Root]) -> Target:
         told.append(f"{name} is a link: {path} is changed, the link stays")
     if target.uid != os.geteuid() and os.geteuid() != 0:
         told.append(f"{name} belongs to another user ({target.uid}) and will belong to you")
-    return Target(root, path, target.data, target.mode, target.uid, target.gid, target.mtime_ns, tuple(told))
+    return replace(target, told=tuple(told))
 
 
 @contextmanager
@@ -178,7 +179,7 @@ def read_at(folder: int, root: Path, path: Path, name: str = "") -> Target:
             f"{name} has {info.st_nlink} names (hard links), and a change would leave the others behind",
             "make it a file of its own: cp -p FILE NEW && mv NEW FILE",
         )
-    return Target(root, path, data, stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid, info.st_mtime_ns)
+    return Target(root, path, data, stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid, info.st_mtime_ns, info.st_ino)
 
 
 def _writable(folder: int, target: Target, name: str) -> None:

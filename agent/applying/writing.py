@@ -13,12 +13,15 @@ from .targets import Target, opened_folder, read_at
 _NO_ATTRIBUTES = (errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENODATA)
 
 
-def stage(target: Target, data: bytes, temporary: str, mtime_ns: int | None = None) -> None:
+def stage(target: Target, data: bytes, temporary: str, mtime_ns: int | None = None) -> int:
     """Put content beside a file, on disk, with all that belongs to the file.
 
     Args:
         temporary: name in the same folder; it must not exist.
         mtime_ns: time of the last change, where it is not now.
+
+    Returns:
+        The inode that it is, also after the rename.
 
     Raises:
         UsageError: the folder cannot be written, or the disk is full; nothing is left behind.
@@ -36,6 +39,7 @@ def stage(target: Target, data: bytes, temporary: str, mtime_ns: int | None = No
                 if mtime_ns is not None:
                     os.utime(fd, ns=(mtime_ns, mtime_ns))
                 os.fsync(fd)
+                return os.fstat(fd).st_ino
         except OSError as e:
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)

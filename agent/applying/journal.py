@@ -88,6 +88,8 @@ class Journal:
         except OSError as e:
             raise UsageError(f"{self.folder} cannot be written: {e.strerror}", "nothing was changed") from None
         try:
+            for left in self.folder.glob(".new-*"):  # of a begin that was killed
+                shutil.rmtree(left, ignore_errors=True)
             yield
         finally:
             lock.release()

@@ -132,15 +132,16 @@ def _still_parses(target: Target, new: str, name: str) -> None:
     Raises:
         UsageError: it would no longer be taken.
     """
-    if _parses(target.text, name) and not _parses(new, name):
+    if _parses(new, name) < _parses(target.text, name):
         raise UsageError(f"{name} could not be read any more after the patch", "nothing was changed")
 
 
-def _parses(text: str, name: str) -> bool:
+def _parses(text: str, name: str) -> int:
+    """How far the format's own parser takes a text: 0 where it does not, or the kind of file is not known."""
     from ..patching.document import Document
     from ..patching.model import Unplaced
 
     try:
         return Document.read(text, name).parses()
     except Unplaced:
-        return False
+        return 0

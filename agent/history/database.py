@@ -13,6 +13,7 @@ import sqlite3
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache
@@ -145,8 +146,11 @@ def _locked(place: Place, ends: float, *, write: bool) -> Iterator[bool]:
 
 @contextmanager
 def _lock_file(place: Place, ends: float) -> Iterator[None]:
-    from filelock import SoftFileLock
+    from filelock import SoftFileLock, SoftFileLockLifetimeWarning
     from filelock import Timeout as TooLong
+
+    # a transaction takes milliseconds, so that a marker of this age is of a process that was killed, here or elsewhere
+    warnings.filterwarnings("ignore", category=SoftFileLockLifetimeWarning)
 
     beside = place.database.with_suffix(".lock")
     wait = max(0.05, ends - time.monotonic())

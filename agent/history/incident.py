@@ -37,7 +37,8 @@ def labels(report: Report, truth: str, note: str, files: Mapping[str, bytes], qu
     rows: dict[str, object] = {
         "id": name_of(report.session), "source": "feedback of this team", "family": truth.partition(".")[0],
         "difficulty": "own", "question": " ".join(question.split()) or "What is wrong with this run?",
-        "expected": [truth], "acceptable": [], "evidence": _once(marks)[:MARKS], "confirmed_by": "feedback", "why": note,
+        "expected": [truth], "acceptable": [], "evidence": _once(marks)[:MARKS], "confirmed_by": "feedback",
+        "why": note,
     }  # fmt: skip
     return "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in rows.items())
 

@@ -24,7 +24,7 @@ _GPU = re.compile(r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|(?<=Seri
 # What differs between attempts of one job in the name of its folder: stamps, job ids, counts of attempts.
 _STAMP = re.compile(
     r"[-_.]?(?<!\d)20\d\d[-_.]?[01]\d[-_.]?[0-3]\d(?:[-_.T ]?[0-2]\d[-_.:h]?[0-5]\d(?:[-_.:m]?[0-5]\d)?)?(?!\d)"
-    r"|[-_.](?:attempt|restart|retry|requeue|resume|try)[-_.]?\d+|[-_.](?:job|slurm)?[-_.]?\d{5,10}(?!\d)",
+    r"|(?:^|[-_.])(?:attempt|restart|retry|requeue|resume|try)[-_.]?\d+|[-_.](?:job|slurm)?[-_.]?\d{5,10}(?!\d)",
     re.IGNORECASE,
 )
 _LONG = 300  # characters of a name or a template that are kept
@@ -62,8 +62,11 @@ def job_of(ws: Workspace) -> tuple[str, str]:
 
 
 def stable(root: str) -> str:
-    """A folder without what differs between attempts of the same job: `runs/exp_2026-01-02_10-00` is `runs/exp`."""
-    parts = [_STAMP.sub("", part) or "*" for part in root.split("/") if part]
+    """A folder without what differs between attempts of the same job: `runs/exp_2026-01-02_10-00` is `runs/exp`.
+
+    A folder that is named by a time alone keeps it: any job may lie in the next one.
+    """
+    parts = [_STAMP.sub("", part) or ("*" if part[0].isalpha() else part) for part in root.split("/") if part]
     return ("/" if root.startswith("/") else "") + "/".join(parts)
 
 

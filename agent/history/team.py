@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from ..claims import status
 from ..hypotheses import rank
 from ..planner import verdict
 from ..playbook import Playbook
 from ..predicates import Facts
-from ..report import Report
+from ..report import Report, Status
 from ..restart.advice import Outcome, outcome_of
 from ..restart.resume import framework_of
 from ..types import Hypothesis
@@ -46,6 +47,7 @@ class Team:
         self._place, self._session, self._left = place, session, SECONDS
         self._notes = notes if notes is not None else []
         self._shifts: list[Shift] | None = None
+        self._unmoved: list[Hypothesis] = []
         self._corrections = self._ask(reading, corrections.everything, [])
 
     @classmethod
@@ -59,7 +61,7 @@ class Team:
         """The prior with the head starts that corrections of verdicts like this one give."""
         if not self._corrections:
             return prior
-        ranked = rank(playbooks, facts, prior)
+        ranked = self._unmoved = rank(playbooks, facts, prior)
         kind = Kind(framework_of(ws), error_of(facts))
         self._shifts = shifts(self._corrections, verdict(ranked), kind, datetime.now(UTC))
         odds = by_cause(self._shifts)
@@ -79,8 +81,9 @@ class Team:
 
     def recall(self, report: Report, facts: Facts, ws: Workspace) -> None:
         """Tell in the report what of it has come before, and let the advice know."""
-        told = [s.told for s in self._shifts or () if s.cause in {d.id for d in report.differential}]
-        report.meta.history += told
+        if self._shifts:
+            report.meta.history += [s.told for s in self._shifts if s.cause in {d.id for d in report.differential}]
+            report.status = _weaker(report.status, status(report.root_cause.id or "", self._unmoved))
         if report.restart is None or self._place is None:
             return
         entry = replace(entry_of(report, facts, ws), session=self._session)
@@ -112,6 +115,12 @@ class Team:
             return nothing
         finally:
             self._left -= time.monotonic() - began
+
+
+def _weaker(one: Status, other: Status) -> Status:
+    """A head start raises no status: what the evidence alone says bounds it."""
+    order: list[Status] = ["insufficient_evidence", "hypothesis", "likely", "confirmed"]
+    return min(one, other, key=order.index) if one in order and other in order else one
 
 
 def _nodes(base: sqlite3.Connection) -> list[recurring.Recurring]:

@@ -49,7 +49,7 @@ def training_commands(doc: Document, framework: str) -> list[Launch]:
         Unplaced: no command of the script does.
     """
     reading = shell_of(doc.clean)
-    kept = [each for each in reading.launched if not _carries_on(reading, each) and not _aside(each)]
+    kept = [each for each in reading.launched if not _carries_on(reading, each) and not is_aside(each)]
     scopes = set(lineage(framework))
     own = {
         each.group: sum(
@@ -57,7 +57,7 @@ def training_commands(doc: Document, framework: str) -> list[Launch]:
             for f in doc.found
         )
         for each in kept
-        for names in [_groups(reading, each)]
+        for names in [groups_of(reading, each)]
     }
     told = [each for each in kept if own[each.group]]
     kept = told or [each for each in kept if _program_trains(each)]
@@ -76,7 +76,7 @@ def carriers(doc: Document, commands: list[Launch]) -> list[Carrier]:
             or a function.
     """
     reading = shell_of(doc.clean)
-    named = [_groups(reading, each) - {each.group} for each in commands]
+    named = [groups_of(reading, each) - {each.group} for each in commands]
     others = {name for each in reading.launched if each not in commands for name in references(each.words)}
     own_names = {each.group.partition("#")[0] for each in commands}
     shared = sorted(set.intersection(*named)) if named else []
@@ -107,7 +107,7 @@ def _part_blocks(reading: ShellReading, name: str) -> tuple[str, ...]:
     return made[0][1].blocks
 
 
-def _groups(reading: ShellReading, launch: Launch) -> set[str]:
+def groups_of(reading: ShellReading, launch: Launch) -> set[str]:
     """The groups of leaves that a command is given: its own, arrays and variables among its arguments."""
     named = references(launch.arguments)
     parts = {key for key in reading.script.arrays if key.partition("#")[0] in named}
@@ -138,7 +138,7 @@ def _title(launch: Launch) -> str:
     return name.rpartition(".")[2].lower() if "." in name else name.lower()
 
 
-def _aside(launch: Launch) -> bool:
+def is_aside(launch: Launch) -> bool:
     """Whether a command prepares, converts, evaluates or serves, or is no program that takes settings."""
     if launch.declares or (launch.program is None and not launch.arguments):
         return True

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from ..reading.settings_leaf import Leaf
 from .document import Document, Found
 from .model import Unplaced
+from .shell_places import blocks_of, parts
+from .training_command import shell_of
 
 REFERENCE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-=]([^}]*))?\})")
 TEMPLATE = re.compile(r"\$\{|\$\(|\$\w|`|\{\{|\{%|<[A-Za-z_]\w*>")
@@ -48,9 +50,11 @@ def shell_site(doc: Document, found: Found, source: str, start: int, end: int) -
         return Site(found, start + d.start(2), start + d.end(2))
     if found.leaf.line < leaf.line and leaf.group != found.leaf.group and found.leaf.group.isdigit():
         raise Unplaced(f"${variable} is set only after it is used")
-    uses = re.compile(rf"\$(?:{variable}\b|\{{{variable}\b)")
-    _alone(doc, found, f"${variable}", uses, leaf)
+    if doc.form == "shell" and _in_branch(doc, leaf):
+        raise Unplaced(f"${variable} is set in a branch that may not run (line {leaf.line})")
     begin, stop = doc.span(leaf)
+    if _used_elsewhere(doc, found, variable, (begin, stop)):
+        return Site(found, start, end)  # the value itself in place of the variable, which stays for its other uses
     if d := _DEFAULT.match(own):
         return Site(found, begin + d.start(2), begin + d.end(2), variable)
     if TEMPLATE.search(own) or leaf.note == "inside":
@@ -63,12 +67,24 @@ def _assignments(doc: Document, variable: str) -> list[Leaf]:
     return [leaf for leaf in doc.sheet.leaves if leaf.key == variable and leaf.style in styles]
 
 
-def _alone(doc: Document, found: Found, shown: str, uses: re.Pattern[str], made: Leaf) -> None:
-    """No other setting may take its value from the same variable."""
-    for other in doc.found:
-        leaf = other.leaf
-        if other.name != found.name and leaf.width and leaf is not made and uses.search(doc.source(leaf)):
-            raise Unplaced(f"{shown} also sets `{leaf.key}` (line {leaf.line})")
+def _in_branch(doc: Document, made: Leaf) -> bool:
+    return any(b.startswith(("if", "case", "and")) for b in blocks_of(shell_of(doc.clean), made.group))
+
+
+def _used_elsewhere(doc: Document, found: Found, variable: str, own: tuple[int, int]) -> bool:
+    """Whether anything but this setting takes its value from a variable: another setting, a name, a sum."""
+    same = [f for f in doc.found if f.name == found.name and f.leaf.width]
+    same = [f for part in parts(doc, same) for f in part]
+    spans = [own, *(s for f in same if REFERENCE.fullmatch(doc.text[slice(*(s := doc.span(f.leaf)))].strip('"')))]
+    if doc.form == "shell":
+        said = [e.words for e in shell_of(doc.clean).launched if e.words and e.words[0].text in ("echo", "printf")]
+        spans += [(words[0].start, words[-1].end) for words in said]
+    text = re.sub(r"(?m)(?:^|(?<=\s))#[^\n]*", lambda m: " " * len(m[0]), doc.clean)
+    uses = rf"\$(?:{variable}\b|\{{[#!]?{variable}\b)|\(\((?:(?!\)\)).)*?(?<![$\w{{]){variable}\b"
+    return any(
+        not any(start <= m.start() and m.end() <= end for start, end in spans)
+        for m in re.finditer(uses, text, re.DOTALL)
+    )
 
 
 def followers(doc: Document, variable: str) -> list[Leaf]:

@@ -28,7 +28,6 @@ REFUSED = [
     ("a.json", "deepspeed", '{"zero_optimization": {"stage": 2}}', {"nccl_debug": "INFO"}, "launch script"),
     ("a.sh", "hf", "for LR in 1e-4 1e-5; do\n  python a.py --learning_rate $LR\ndone\n", {"learning_rate": 1e-6}, "LR"),
     ("a.sh", "hf", "LR=1e-4\nLR=1e-5\npython a.py --learning_rate $LR\n", {"learning_rate": 1e-6}, "$LR"),
-    ("a.sh", "hf", "X=1e-4\npython a.py --learning_rate $X --weight_decay $X\n", {"learning_rate": 1e-6}, "weight_decay"),
     ("a.sh", "hf", "python a.py --learning_rate $1\n", {"learning_rate": 1e-6}, "set once"),
     ("a.sh", "hf", "python a.py --learning_rate $(cat lr)\n", {"learning_rate": 1e-6}, "filled in"),
     ("a.sh", "hf", "python a.py --learning_rate 1e-4 --learning_rate 2e-4\n", {"learning_rate": 1e-6}, "twice"),

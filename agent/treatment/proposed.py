@@ -28,7 +28,7 @@ from .typed_edit import Refused, Span, breaks, place, plain_text, unseen
 TITLE = "proposed by the model"
 RISK = "No recipe stands behind it: read it before you apply it."
 LINES = 200  # changed ones that a person can be asked to read
-WIDTH = 2_000  # characters of such a line
+WIDTH = 380  # characters of such a line: what is longer is not shown whole where one is asked
 SHORT = 80  # characters of a text that is told word for word
 _ROLES = ("config", "code", "environment")
 _SETTINGS = (".yaml", ".yml", ".json", ".jsonc", ".json5", ".toml", ".ini", ".cfg", ".conf", ".properties")
@@ -209,7 +209,7 @@ def _patch(target: _Target, name: str) -> Patch:
     if len(rows) > LINES:
         raise Refused(f"{len(rows)} changed lines are more than {LINES}")
     if (width := max(map(len, rows), default=1) - 1) > WIDTH:
-        raise Refused(f"it changes a line of {width} characters, which no one reads in a diff")
+        raise Refused(f"it changes a line of {width} characters, more than {WIDTH} are not shown whole")
     return Patch(
         id=name, file=target.name, sha256=target.sha256, diff=diff, title=TITLE, by="model",
         why=" ".join(target.reasons), risk=f"{_executes(target)}{RISK}", verify=_AFTER,

@@ -77,7 +77,7 @@ FAULTS = {
     "no Python any more": ("import torch", "import (torch"), "hides what follows": ("torch", f"torch{' ' * 90}; x()"),
     "hides what": ("torch", "torch" + "\n" * 90 + "x()"), "a secret, or the mark": ("torch", "torch  # <SECRET:hf:1>"),
     "holds a secret": ("torch", "torch  # hf_" + "QmZ7vK2xT9pLr4WnBd8sYc1GfHj5Ea3U"),
-    "more than 200": ("torch", "torch\n" + "import os\n" * 200), "no one reads": ("torch", f"torch  # {'x ' * 1100}"),
+    "more than 200": ("torch", "torch\n" + "import os\n" * 200), "not shown whole": ("torch", f"torch  # {'x ' * 200}"),
     "longer than": ("torch", "x" * 20_001), "a control token as it was shown": ("torch", "torch  # <\\|im_start|>"),
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ from .document import Document, Found
 from .model import Unplaced
 from .python_names import in_class, python_site
 from .roles import asleep, elsewhere, switched_on
+from .shell_places import parts
 from .spelling import among, lineage, listed, table
 from .variables import REFERENCE, TEMPLATE, Site, shell_site
 

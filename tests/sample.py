@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from traindoctor.agent.report import (
     AlsoFound,
+    ByHand,
     ChainLink,
     Checked,
     CitedEvidence,
@@ -19,6 +20,15 @@ from traindoctor.agent.report import (
 )  # fmt: skip
 
 HOSTILE = "\x1b[31mred\x1b[0m [bold]markup[/bold] \u202egnp.exe <script>alert(1)</script> `tick`"
+DIFF = """\
+--- a/ds_config.json
++++ b/ds_config.json
+@@ -1,3 +1,3 @@
+ {
+-  "fp16": {"enabled": true}
++  "fp16": {"enabled": false}
+ }
+"""
 
 
 def sample(**changes: object) -> Report:
@@ -69,9 +79,10 @@ def sample(**changes: object) -> Report:
         ],
         "fixes": [
             ReportFix(title="Train in bfloat16", why="it has the range of float32.", commands=["bf16 = true"],
-                      patches=["P1"], verify="doctor tool read-metrics"),
+                      patches=["P1"], verify="doctor tool read-metrics", risk="Other numbers than before.",
+                      by_hand=[ByHand(text="--bf16 True", where="launch.sh", why="it is filled in elsewhere")]),
         ],
-        "patches": [Patch(id="P1", file="ds_config.json", sha256="0" * 64, diff="--- a/ds_config.json\n")],
+        "patches": [Patch(id="P1", file="ds_config.json", sha256="0" * 64, diff=DIFF)],
         "next_steps": ["Keep the batch of step 4012."],
         "meta": Meta(version="0.1.0", seconds=0.8, tool_calls=9, degraded=["searched by words alone"]),
     }  # fmt: skip

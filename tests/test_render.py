@@ -51,9 +51,13 @@ Also considered
 
 What to do
   1.  Train in bfloat16: it has the range of float32.
+      P1: ds_config.json
+      -  "fp16": {"enabled": true}
+      +  "fp16": {"enabled": false}
+      $ doctor apply 20260304-031500-a1b2c3 P1
       $ bf16 = true
-      patch P1 for ds_config.json
-      then check: doctor tool read-metrics
+      risk: Other numbers than before; by hand: --bf16 True in launch.sh (it is
+      filled in elsewhere); then check: doctor tool read-metrics
 
 Next steps
   -  Keep the batch of step 4012.

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from .. import deadline
 from ..errors import ChangeRefused, DiffRefused
 from ..patching import change
 from ..playbook import Fix, Playbook
@@ -53,6 +54,7 @@ def treat(report: Report, playbooks: Sequence[Playbook], ws: Workspace) -> None:
 
 
 def _treated(on: Ground, fix: Fix | None, told: ReportFix) -> Treated:
+    deadline.check()
     if fix is None or not (fix.settings or fix.env):
         return Treated(told)
     wanted = recipe(fix, on.now)

@@ -131,3 +131,19 @@ def test_a_file_that_is_no_text_is_left_alone(tmp_path: Path, data: bytes) -> No
     from traindoctor.agent.workspace import Workspace
 
     assert not repairs(Workspace([tmp_path], live=False), "loss/lr_too_high").patches
+
+
+def test_a_fault_while_patching_costs_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from traindoctor.agent import graph, session
+    from traindoctor.agent.events import ReportReady
+
+    def broken(*_: object) -> None:
+        raise KeyError("lr")
+
+    monkeypatch.setattr(graph, "treat", broken)
+    ws = run_of(tmp_path / "run", {"train.yaml": HF, "train.log": "torch.OutOfMemoryError: CUDA out of memory.\n"})
+    events = list(session.diagnose(ws, "why did it die?", state=tmp_path / "state"))
+    assert isinstance(events[-1], ReportReady)
+    report = events[-1].report
+    assert report.root_cause.id and not report.patches
+    assert any("this is a bug in doctor" in d for d in report.meta.degraded)

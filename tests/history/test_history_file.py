@@ -94,7 +94,7 @@ def test_a_damaged_file_is_set_aside_and_begun_anew(tmp_path: Path, damage: str)
     if damage == "middle":
         data[4096 : len(data)] = b"\xa5" * (len(data) - 4096)
     place.database.write_bytes(data)
-    with pytest.raises(Unusable, match="damaged: begun anew, the old file is history.sqlite.damaged-"):
+    with pytest.raises(Unusable, match=r"damaged: begun anew, the old file is history\.sqlite\.damaged-"):
         put(place, entry("after"))
     aside = [p for p in tmp_path.iterdir() if ".damaged-" in p.name]
     assert len(aside) == 1 and aside[0].read_bytes() == bytes(data)
@@ -186,7 +186,7 @@ def test_a_shared_path_that_is_read_only_is_read_and_the_write_is_told(
 
         def work() -> None:
             assert len(all_of(place)) == 1
-            with pytest.raises(Unusable, match="readonly|read-only|denied"):
+            with pytest.raises(Unusable, match=r"readonly|read-only|denied"):
                 put(place, entry("s2"))
 
         assert _as_nobody(work) == 0

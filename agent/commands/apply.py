@@ -177,7 +177,7 @@ def _commit(
     ident = new_id()
     name = Path(source).stem if "/" in source else source
     name = "".join(c if (c.isalnum() and c.isascii()) or c == "-" else "-" for c in name).strip("-")[:60] or ident
-    branch = wish.branch or free_branch(files[0].top, f"doctor/{name}")
+    branch = wish.branch if wish.branch is not None else free_branch(files[0].top, f"doctor/{name}")
     with journal.locked():
         made_commit = commit(list(zip(made.changes, files, strict=True)), branch, message)
         entry = Entry(

@@ -256,7 +256,9 @@ def _changed_lines(patch: Patch) -> list[str]:
 
 
 def _by_hand(hand: ByHand) -> str:
-    what = f"by hand: {hand.text}" if hand.text else "by hand"
+    if not hand.text:
+        return f"no patch{f' for {hand.where}' if hand.where else ''}: {hand.why}"
+    what = f"by hand: {hand.text}"
     where = f" in {hand.where}" if hand.where else ""
     return f"{' '.join(what.split())}{where}{f' ({hand.why})' if hand.why else ''}"
 

@@ -60,7 +60,7 @@ def placed(on: Ground, recipe: Recipe, env: Mapping[str, str]) -> Placed:
     else:
         for variable, value in env.items():
             _variable(on, variable, value, out)
-    out.by_hand += [ByHand(text="", where=name, why=why) for name, why in recipe.open.items()]
+    out.by_hand += [ByHand(text="", why=why) for why in recipe.open.values()]
     return out
 
 

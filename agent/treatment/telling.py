@@ -58,6 +58,16 @@ def shows(wanted: Recipe) -> str:
     return f"After the start look for {', and '.join(told[:2])}." if told else ""
 
 
+def changes_told(wanted: Recipe) -> list[str]:
+    """What a repair sets, one sentence for each setting."""
+    told = []
+    for name, value in wanted.values.items():
+        before = wanted.before.get(name)
+        now = "" if before is None else f" (now {before})"
+        told.append(f"Take {name} out{now}." if value is REMOVE else f"Set {name} to {value}{now}.")
+    return told
+
+
 def settled_text(wanted: Recipe) -> str:
     """Says that the run has all of a repair."""
     held = ", ".join(f"{name} {'off' if v is REMOVE else v}" for name, v in wanted.values.items())

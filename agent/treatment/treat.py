@@ -19,7 +19,8 @@ from .checks import Checked, checked
 from .ground import Ground, ground
 from .placing import Placed, placed
 from .recipe import Recipe, recipe
-from .telling import edit_told, risk, settled_text, shows
+from .telling import changes_told, edit_told, risk, settled_text, shows
+from .words import sentences
 
 PATCHED = ("confirmed", "likely", "hypothesis")  # a verdict that names nothing has nothing to repair
 _EXPORT = re.compile(r"export (\w+)=")
@@ -61,35 +62,32 @@ def _treated(on: Ground, fix: Fix | None, told: ReportFix) -> Treated:
     told = told.model_copy(deep=True)
     told.risk = risk(fix, wanted)
     if wanted.settled and not fix.env:
-        told.why = f"{settled_text(wanted)} {told.why}".strip()
+        told.why = sentences(settled_text(wanted), fix.why, fix.text)
         return Treated(told, settled=True)
     made = placed(on, wanted, fix.env)
-    return _offered(on, fix, wanted, made, told)
-
-
-def _offered(on: Ground, fix: Fix, wanted: Recipe, made: Placed, told: ReportFix) -> Treated:
-    """Patches where all of them hold, otherwise the same changes as text."""
-    out = Treated(told)
     told.by_hand = made.by_hand
-    told.why = " ".join([told.why, *made.notes])
-    if not made.texts:
-        return out
-    found = checked(on, made.texts)
+    found = checked(on, made.texts) if made.texts else Checked()
     if why := _refused(on, wanted, made, found):
         told.by_hand += [
             ByHand(text=e.new, where=f"{file.name}:{e.line}", why=why) for file in made.texts for e in made.edits[file]
         ]
-        return out
-    told.risk = " ".join(filter(None, (told.risk, *found.notes[:2])))
-    verify = " ".join(filter(None, (shows(wanted), f"Then check: {told.verify}." if told.verify else "")))
-    why = " ".join(filter(None, (fix.why or fix.title + ".", found.memory)))
-    told.why = " ".join(filter(None, (told.why, found.memory)))
-    for file, text in made.texts.items():
-        out.patches.append(_patch(on, file, text, made).model_copy(
-            update={"title": fix.title, "why": why, "risk": told.risk, "verify": verify}
-        ))  # fmt: skip
+        made.texts.clear()
+    changes = [] if made.texts else changes_told(wanted)
+    told.why = sentences(fix.why, fix.text, *changes, *made.notes, found.memory)
+    return _offered(on, fix, wanted, made, found, told) if made.texts else Treated(told)
+
+
+def _offered(on: Ground, fix: Fix, wanted: Recipe, made: Placed, found: Checked, told: ReportFix) -> Treated:
+    """A repair with its patches."""
+    told.risk = sentences(told.risk, *found.notes[:2])
+    verify = sentences(shows(wanted), f"Then check: {told.verify}" if told.verify else "")
+    words = {"title": fix.title, "why": sentences(fix.why or fix.title, found.memory), "risk": told.risk}
+    patches = [
+        _patch(on, file, text, made).model_copy(update={**words, "verify": verify})
+        for file, text in made.texts.items()
+    ]  # fmt: skip
     told.commands = [c for c in told.commands if not ((m := _EXPORT.match(c)) and m[1] in fix.env)]
-    return out
+    return Treated(told, patches)
 
 
 def _patch(on: Ground, file: RunFile, text: str, made: Placed) -> Patch:

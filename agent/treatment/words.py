@@ -13,10 +13,16 @@ def in_words(fix: Fix, facts: Facts) -> ReportFix:
     changes = [_change(name, change, facts) for name, change in fix.settings.items()]
     return ReportFix(
         title=fix.title,
-        why=" ".join(filter(None, (fix.why, fix.text, *changes))),
+        why=sentences(fix.why, fix.text, *changes),
         commands=[*(f"export {name}={value}" for name, value in fix.env.items()), *fix.commands],
         verify=f"doctor tool {fix.verify.replace('_', '-')}" if fix.verify else "",
     )
+
+
+def sentences(*parts: str) -> str:
+    """Parts as sentences behind each other; each ends."""
+    told = (part.strip() for part in parts if part.strip())
+    return " ".join(part if part.endswith((".", "!", "?", ":", ")")) else f"{part}." for part in told)
 
 
 def _change(name: str, change: SettingChange | bool | int | float | str, facts: Facts) -> str:

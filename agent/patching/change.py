@@ -216,7 +216,7 @@ def _off(found: Found, raw: Any) -> bool:
     """A bare flag is switched off by taking it out, where the framework's parser knows no other way."""
     if raw is not False or found.leaf.note != "switch":
         return False
-    return not found.scope or bare(found.scope, found.spelling)
+    return not found.scope or found.leaf.key[:3] in ("no-", "no_") or bare(found.scope, found.spelling)
 
 
 def _told(before: Document, after: Document, name: str, splices: list[Splice]) -> list[Edit]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError
@@ -21,6 +21,7 @@ from .files import Line, RunFile
 from .settings_files import CONFIG_CAP, head, share, sheet_of
 from .settings_leaf import Leaf
 from .settings_map import Spelling, normal, settings_map
+from .settings_values import UNSET
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
@@ -191,9 +192,16 @@ def _settings(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) 
 
 
 def resolved(leaf: Leaf, scope: str) -> tuple[Spelling, bool] | None:
-    """The spelling of a leaf; a keyword may be spelled with its call: `Trainer(devices=8)` is `trainer.devices`."""
+    """The spelling of a leaf; a keyword may be spelled with its call: `Trainer(devices=8)` is `trainer.devices`.
+
+    A switch `--no-x` that the map does not know says no to `x`.
+    """
     known = settings_map()
     found = known.resolve(scope, leaf.key)
+    if found is None and leaf.note == "switch" and leaf.key[:3] in ("no-", "no_"):
+        found = known.resolve(scope, leaf.key[3:])
+        plain = found is not None and found[0].fixed is UNSET and isinstance(known.convert(found[0], False), bool)
+        return (replace(found[0], invert=not found[0].invert), found[1]) if found and plain else None
     if found is None and leaf.style == "keyword" and leaf.note:
         found = known.resolve(scope, f"{leaf.note}.{leaf.key}")
         return found if found and found[1] else None

@@ -34,17 +34,17 @@ def entry_of(report: Report, facts: Facts, ws: Workspace) -> Entry:
     """The row of a diagnosis."""
     from ..redact import Redactor
 
-    root = next((r.root for r in report.runs if not r.good), "")
     first, restart = report.root_cause.first_failure, report.restart
     nodes = list(restart.exclude if restart else []) or ([first.host] if first.host else [])
-    place = root if root in ("", "-") else str(Path(root).absolute())
+    root = next(iter(ws.roots), Path())
+    place = str(root) if str(root) == "-" else str(root.absolute())
     told = Redactor().redact
     job, job_id = job_of(ws)
     return Entry(
         session=report.session, time=now(), user=user_here(), host=socket.gethostname(), job=told(job), job_id=job_id,
         folder=told(stable(place)), root=told(place), cause=report.root_cause.id or "", status=report.status,
         confidence=report.root_cause.confidence, framework=framework_of(ws), error=told(error_of(facts)), nodes=nodes,
-        gpus=_gpus(report), step=first.step, attempt=first.attempt, failure=_failure(report, place, job_id),
+        gpus=_gpus(report), step=first.step, attempt=first.attempt, failure=_failure(report, facts, ws, place, job_id),
     )  # fmt: skip
 
 
@@ -92,14 +92,32 @@ def _gpus(report: Report) -> list[str]:
     return sorted({m[1] or m[0] for text in texts for m in _GPU.finditer(text)})
 
 
-def _failure(report: Report, place: str, job_id: str) -> str:
-    """The same for the same failure diagnosed again, another for the next failure of the same job."""
+def _failure(report: Report, facts: Facts, ws: Workspace, place: str, job_id: str) -> str:
+    """The same for the same failure diagnosed again, another for the next failure of the same job.
+
+    Where the log stamps no time, it is told by when the file was last written: a job that is started again writes it.
+    """
     by_id = {e.id: e for e in report.evidence}
     first = report.root_cause.first_failure
     lead = next((by_id[link.evidence] for link in report.chain if link.evidence in by_id), None)
     where = (lead.file, lead.offset, lead.text) if lead else ()
-    told = (place, job_id, report.root_cause.id, first.time, first.step, first.attempt, *where)
+    when = first.time or (_written(ws, lead.file) if lead and not _runs(facts) else None)
+    again = [str(e.value) for e in facts.get("run.restarted")]
+    told = (place, job_id, report.root_cause.id, when, first.step, first.attempt, *again, *where)
     return hashlib.sha256(repr(told).encode(errors="replace")).hexdigest()[:16]
+
+
+def _runs(facts: Facts) -> bool:
+    return any(e.value == "running" for e in facts.get("run.state"))
+
+
+def _written(ws: Workspace, name: str | None) -> int | None:
+    """When a file of the run was last written, in seconds."""
+    path = next((f.path for f in ws.files if f.name == name), None)
+    try:
+        return int(path.stat().st_mtime) if path else None
+    except OSError:
+        return None
 
 
 def user_here() -> str:

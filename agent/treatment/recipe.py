@@ -82,6 +82,7 @@ def _batch_kept(settings: Mapping[str, Change], now: Now, made: Recipe) -> tuple
     if not _whole(micro) or not _whole(steps):
         made.open[MICRO] = f"the micro-batch {'differs between files' if micro is DIFFERS else 'is not known'}"
         return MICRO, STEPS
+    micro, steps = int(micro), int(steps)
     smaller, larger = (micro, steps) if factors[0] < 1 else (steps, micro)
     share = min(f for f in factors if f)
     fitting = [d for d in range(1, smaller) if smaller % d == 0 and d <= max(1, smaller * share)]
@@ -97,7 +98,9 @@ def _batch_kept(settings: Mapping[str, Change], now: Now, made: Recipe) -> tuple
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 24
+    """A count, also where the setting's type allows a share."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < 1 << 24 and float(value).is_integer()
 
 
 def _in_steps(name: str, change: Change, now: Now) -> tuple[str, Change]:
@@ -117,7 +120,7 @@ def _value(name: str, change: Change, now: Now) -> Any:
         return REMOVE
     if change.product_of:
         factors = [now(other) for other in change.product_of]
-        return math.prod(factors) if all(map(_whole, factors)) else None
+        return math.prod(map(int, factors)) if all(map(_whole, factors)) else None
     before = now(name)
     number = isinstance(before, int | float) and not isinstance(before, bool)
     if change.at_least is not None:

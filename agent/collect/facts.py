@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
+    from .context import Context
 
 SETTINGS, VERSIONS, SAVES, FILES = 5000, 2000, 500, 200
 
 
-def settings(ws: Workspace) -> dict[str, Any]:
+def settings(ws: Workspace, context: Context) -> dict[str, Any]:
     """Settings by canonical name, as asked for and as used, each with file and line."""
     from ..reading.settings import read_settings
 
     found = read_settings(ws)
     rows = [
-        {"name": s.name, "value": s.value, "key": s.key, "used": s.used, "default": s.default,
-         "framework": s.framework, "file": s.file.name, "line": s.line.number}
+        {
+            "name": s.name, "value": context.value(s.value, s.file.name, s.line.offset, len(s.line.data)),
+            "key": s.key, "used": s.used, "default": s.default, "framework": s.framework,
+            "file": s.file.name, "line": s.line.number,
+        }
         for s in found.all
     ]  # fmt: skip
     rows.sort(key=lambda r: (r["name"].startswith("other."), r["name"], r["file"], r["line"]))

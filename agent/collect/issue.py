@@ -32,7 +32,7 @@ def bug_report(ws: Workspace, report: Report, attached: str = "") -> str:
     Args:
         attached: file name of a bundle that was written with it.
     """
-    return written(ws, report, lambda paper: _write(paper, ws, report, attached))
+    return written(ws, report, lambda paper, clean: _write(paper, ws, clean, attached))
 
 
 def _write(paper: Paper, ws: Workspace, report: Report, attached: str) -> None:
@@ -52,7 +52,7 @@ def _write(paper: Paper, ws: Workspace, report: Report, attached: str) -> None:
         paper.say("None: no error trace is in the logs.")
     else:
         paper.say(headline(found, group) + ":", "")
-        paper.block(_shortened(trace(group.lead)))
+        paper.block(_shortened(trace(group.lead, paper.context)))
         if len(found.groups) > 1:
             paper.say("", f"Further kinds of errors in the logs: {len(found.groups) - 1}.")
     paper.head("Steps to reproduce")
@@ -137,7 +137,7 @@ def _started(paper: Paper, ws: Workspace, report: Report) -> None:
             paper.lines.append("")
     else:
         paper.say(f"Command: {UNKNOWN}", "")
-    rows = list(_settings(ws, report))
+    rows = list(_settings(paper, ws, report))
     if rows:
         paper.table(("setting", "value", "said in"), rows[:SETTINGS])
         if len(rows) > SETTINGS:
@@ -157,7 +157,7 @@ def _commands(ws: Workspace) -> Iterator[tuple[str, str]]:
                 yield f"{file.name}:{text.count(chr(10), 0, m.start()) + 1}", m[0][:2000]
 
 
-def _settings(ws: Workspace, report: Report) -> Iterator[tuple[str, str, str]]:
+def _settings(paper: Paper, ws: Workspace, report: Report) -> Iterator[tuple[str, str, str]]:
     """Known settings, those that the diagnosis cites first; what was used beside what was asked for."""
     from ..reading.settings import read_settings
 
@@ -169,7 +169,8 @@ def _settings(ws: Workspace, report: Report) -> Iterator[tuple[str, str, str]]:
     for name in sorted(named, key=lambda n: (n not in cited, n)):
         values: dict[str, object] = {}
         for s in named[name]:
-            values.setdefault(f"{s.value}{' (used)' if s.used else ''}", s)
+            value = paper.context.value(s.value, s.file.name, s.line.offset, len(s.line.data))
+            values.setdefault(f"{value}{' (used)' if s.used else ''}", s)
         places = [f"{s.file.name}:{s.line.number}" for s in values.values()]  # pyright: ignore[reportAttributeAccessIssue]
         yield name, ", ".join(list(values)[:4]), ", ".join(places[:4])
 

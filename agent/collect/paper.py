@@ -9,7 +9,8 @@ from ..markdown import code, escaped
 from ..nearby import nearby
 from ..sanitize import inert, one_line
 from .cleaning import Cleaning
-from .report_copy import moved, places
+from .context import Context
+from .report_copy import moved, places, portable
 
 if TYPE_CHECKING:
     from ..report import Report
@@ -24,8 +25,8 @@ _CONFIGS = 200
 class Paper:
     """Lines of markdown as they are written down."""
 
-    def __init__(self, ws: Workspace, cleaning: Cleaning) -> None:
-        self._cleaning, self._folders = cleaning, places(ws)
+    def __init__(self, ws: Workspace, context: Context) -> None:
+        self.context, self._folders = context, places(ws)
         self.lines: list[str] = []
 
     def head(self, text: str, level: int = 2) -> None:
@@ -69,10 +70,10 @@ class Paper:
         return code(one_line(self._out(str(text))))
 
     def _out(self, text: str) -> str:
-        return moved(self._cleaning.text(text), self._folders)
+        return moved(self.context.cleaning.text(text), self._folders)
 
 
-def written(ws: Workspace, report: Report, write: Callable[[Paper], None]) -> str:
+def written(ws: Workspace, report: Report, write: Callable[[Paper, Report], None]) -> str:
     """A paper, written twice: what one part tells to be a secret, another may show.
 
     Texts around what is quoted, and configs, are gone through first, as these tell what a quotation alone does not.
@@ -82,8 +83,9 @@ def written(ws: Workspace, report: Report, write: Callable[[Paper], None]) -> st
         cleaning.text(text)
     for file in ws.by_role("config", "environment")[:_CONFIGS]:
         cleaning.text(ws.text(file, _READ))
-    paper = Paper(ws, cleaning)
+    context = Context(ws, cleaning)
+    paper = Paper(ws, context)
     for _ in range(2):
-        paper = Paper(ws, cleaning)
-        write(paper)
+        paper = Paper(ws, context)
+        write(paper, portable(report, ws, context))
     return "\n".join(paper.lines) + "\n"

@@ -69,16 +69,16 @@ def excerpt(file: RunFile, cleaning: Cleaning, room: int, focus: Iterable[Span] 
         return _cut(_Plain(stream.fileno()), cleaning, room, spans)
 
 
-def span_text(file: RunFile, start: int, end: int) -> str:
-    """The (unpacked) bytes of a stretch as text; empty where the file is gone."""
+def span(file: RunFile, start: int, end: int) -> bytes:
+    """The (unpacked) bytes of a stretch; none where the file is gone."""
     try:
         with open_regular(file.path) as stream:
             first = stream.read(4096) or b""
             if not packing_of(first) and not utf16(first):
-                return os.pread(stream.fileno(), end - start, start).decode(errors="replace")
-        return head(file.path, end)[start:].decode(errors="replace")
+                return os.pread(stream.fileno(), end - start, start)
+        return head(file.path, end)[start:]
     except (ParseError, OSError):
-        return ""
+        return b""
 
 
 class _Plain:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..events import ReportReady
 from ..report import Report
-from .cleaning import Cleaning
+from .context import Context
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
@@ -31,13 +31,25 @@ def diagnosed(ws: Workspace, question: str = "") -> Report:
     return report
 
 
-def portable(report: Report, ws: Workspace, cleaning: Cleaning) -> Report:
+def portable(report: Report, ws: Workspace, context: Context) -> Report:
     """The same report without secrets, without the folders that the run and its owner live in, without seconds."""
     data = report.model_dump(by_alias=True, mode="json")
+    for e in data["evidence"]:
+        if e["kind"] == "line" and e["file"] and e["offset"] is not None:
+            _quoted(e, context)
     data["meta"]["seconds"] = 0.0
     for run in data["runs"]:
         run["root"] = Path(run["root"]).name or "run"
-    return Report.model_validate(cleaning.data(_moved(data, places(ws))))
+    return Report.model_validate(context.cleaning.data(_moved(data, places(ws))))
+
+
+def _quoted(e: dict[str, Any], context: Context) -> None:
+    """A line of evidence as it stands once its surroundings have told its secrets."""
+    size = len(e["text"].encode())
+    raw, clean = context.lines(e["file"], e["offset"], e["offset"] + size)
+    e["value"] = context.value(e["value"], e["file"], e["offset"], size)
+    if raw != clean and raw.startswith(e["text"]):
+        e["text"] = clean[: len(e["text"])]
 
 
 def places(ws: Workspace) -> list[tuple[str, str]]:

@@ -52,7 +52,7 @@ def infrastructure_ticket(ws: Workspace, report: Report, attached: str = "", *, 
         root = report.root_cause
         what = f"{root.title or root.id} ({report.status.replace('_', ' ')})"
         raise UsageError(f"the evidence does not point at the machines but at: {what}", "--force writes it anyway")
-    return written(ws, report, lambda paper: _write(paper, ws, report, cause, attached))
+    return written(ws, report, lambda paper, clean: _write(paper, ws, clean, cause, attached))
 
 
 def of_machines(report: Report) -> str | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .pieces import span_text
-
 if TYPE_CHECKING:
     from ..reading.failure import Failure
     from ..reading.failures import Failures, Group
+    from .context import Context
 
 MOST = 100
 BYTES = 64 << 10  # of one trace
@@ -17,12 +16,12 @@ TOTAL = 2 << 20
 RANKS = 16
 
 
-def traces_text(found: Failures) -> str:
+def traces_text(found: Failures, context: Context) -> str:
     """All of them, each under a line that says where it stands and how often it came."""
     out, size = [], 0
     groups = ordered(found)
     for number, group in enumerate(groups[:MOST], 1):
-        text = f"== {number} of {len(groups)}: {headline(found, group)}\n{trace(group.lead)}\n"
+        text = f"== {number} of {len(groups)}: {headline(found, group)}\n{trace(group.lead, context)}\n"
         size += len(text)
         if size > TOTAL:
             out.append(f"[{len(groups) - number + 1} more left out]\n")
@@ -79,8 +78,8 @@ def headline(found: Failures, group: Group) -> str:
     return ", ".join(told)
 
 
-def trace(failure: Failure) -> str:
-    """The lines of one failure as its log has them, without those of other ranks in between."""
+def trace(failure: Failure, context: Context) -> str:
+    """The lines of one failure as its log has them, without secrets and those of other ranks in between."""
     begin = failure.start or failure.line
     chain, start = failure.cause, begin.offset
     while chain is not None and chain.file.name == failure.file.name:  # what it was raised from stands above it
@@ -88,7 +87,7 @@ def trace(failure: Failure) -> str:
         chain = chain.cause
     ends = [failure.line, *(line for line, _ in failure.details), *(f.line for f in failure.frames)]
     end = max(line.offset + len(line.data) for line in ends)
-    text = span_text(failure.file, start, min(end, start + BYTES)) or failure.line.text
+    text = context.lines(failure.file.name, start, min(end, start + BYTES))[1] or failure.line.text
     cut = f"\n[{end - start - BYTES} bytes left out]" if end - start > BYTES else ""
     return "\n".join(_own(text, failure)) + cut
 

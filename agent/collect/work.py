@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError
 from . import machine as this_machine
 from .cleaning import Cleaning
 from .contents import Contents
+from .context import Context
 from .focus import Focus, focus
 from .pieces import NotText, excerpt
 from .plan import Plan, Portion, plan
@@ -42,6 +43,10 @@ class Work:
     files: list[RunFile]
     diagnosis: Report | None
     readable: bool = True
+    context: Context = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.context = Context(self.ws, self.cleaning)
 
     @property
     def cleaning(self) -> Cleaning:
@@ -50,7 +55,7 @@ class Work:
     def report(self) -> None:
         """The diagnosis, and reports that were found in the run's folder."""
         if self.diagnosis is not None:
-            shown = portable(self.diagnosis, self.ws, self.cleaning)
+            shown = portable(self.diagnosis, self.ws, self.context)
             self.contents.add("report/report.json", shown.to_json() + "\n")
             self.contents.used += len(self.markdown() or b"")
         for root in self.ws.roots:
@@ -65,7 +70,7 @@ class Work:
 
         if self.diagnosis is None:
             return None
-        return (as_markdown(portable(self.diagnosis, self.ws, self.cleaning)) + "\n").encode("utf-8", "replace")
+        return (as_markdown(portable(self.diagnosis, self.ws, self.context)) + "\n").encode("utf-8", "replace")
 
     def machine(self, asked: Workspace) -> list[dict[str, Any]]:
         """What this machine answers; the rows of the manifest."""
@@ -85,9 +90,9 @@ class Work:
         if not self.readable:
             return
         self.tell("traces and settings")
-        if text := traces_text(self.failures()):
+        if text := traces_text(self.failures(), self.context):
             self.contents.add("traces.txt", text)
-        self.contents.add_data("settings.json", facts.settings(self.ws))
+        self.contents.add_data("settings.json", facts.settings(self.ws, self.context))
         self.contents.add_data("environment.json", facts.environment(self.ws))
         if found := facts.saves(self.ws):
             self.contents.add_data("checkpoints.json", found)

@@ -145,7 +145,9 @@ def _restore(entry: Entry, journal: Journal, *, tolerant: bool, ours: set[int] |
     for number, file in enumerate(entry.files):
         drop(Path(file.root), Path(file.path), file.temporary)
         state, now = _standing(file)
-        if state == "new" and now and (ours is None or now.inode in ours):
+        if state == "new" and now and ours is not None and now.inode not in ours:
+            told.append(f"{file.path} was changed meanwhile, to the same, by somebody else and is left")
+        elif state == "new" and now:
             stage(now, _old_content(entry, journal, number), file.temporary, file.mtime_ns)
             back.append((file, now))
         elif state == "other":

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..errors import UsageError
+from .writing import sync_folder
 
 BEGUN, DONE, UNDOING, UNDONE, COMMITTED = "begun", "done", "undoing", "undone", "committed"
 INTERRUPTED = (BEGUN, UNDOING)
@@ -189,6 +190,6 @@ def _write(path: Path, data: bytes) -> None:
 def _sync(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
+        sync_folder(fd)
     finally:
         os.close(fd)

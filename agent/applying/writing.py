@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .targets import Target, opened_folder, read_at
 
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 _NO_ATTRIBUTES = (errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENODATA)
 
 
@@ -80,9 +81,18 @@ def put(target: Target, expected: str, temporary: str) -> None:
             raise UsageError(f"{target.path} changed meanwhile", "it was left as it is")
         try:
             os.replace(temporary, target.path.name, src_dir_fd=folder, dst_dir_fd=folder)
-            os.fsync(folder)
+            sync_folder(folder)
         except OSError as e:
             raise UsageError(f"{target.path} cannot be replaced: {e.strerror}") from None
+
+
+def sync_folder(folder: int) -> None:
+    """Bring the names in a folder to the disk, where the file system knows such a thing."""
+    try:
+        os.fsync(folder)
+    except OSError as e:
+        if e.errno not in _NO_SYNC:
+            raise
 
 
 def drop(root: Path, path: Path, temporary: str) -> None:

@@ -37,7 +37,7 @@ def apply(
         str, typer.Argument(metavar="REPORT", help="A session, 'last', a report as JSON, or '-' for standard input.")
     ],
     patches: Annotated[
-        list[str] | None, typer.Argument(metavar="[P1]...", help="Patches by id.", show_default="the first repair's")
+        list[str] | None, typer.Argument(metavar="P1", help="Patches by id.", show_default="the first repair's")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the repairs that have patches.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Show and check everything, write nothing.")] = False,

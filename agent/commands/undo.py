@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def undo(
     entry: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="As --list shows it.", show_default="the newest")
+        str | None, typer.Argument(metavar="ID", help="As --list shows it.", show_default="the newest")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List what was applied.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would be put back.")] = False,

@@ -105,7 +105,7 @@ def check_undo(entry: Entry, journal: Journal) -> None:
 def interrupted(journal: Journal) -> list[Entry]:
     """Applies and undos that were cut short and left some files changed and others not.
 
-    One that was cut short before its first change or after its last is brought to its end without a word.
+    One that was cut short before its first change or after its last is settled without a word.
     """
     left = []
     for entry in journal.entries():
@@ -116,7 +116,7 @@ def interrupted(journal: Journal) -> list[Entry]:
             if status not in INTERRUPTED:  # it was at work, and is done now
                 continue
             states = {_standing(f)[0] for f in entry.files}
-            if states == {"new"} and status == BEGUN:
+            if states == {"new"}:
                 _settle(entry, journal, DONE)
             elif states == {"old"}:
                 _settle(entry, journal, UNDONE)
@@ -140,23 +140,23 @@ def _restore(entry: Entry, journal: Journal, *, tolerant: bool, ours: set[int] |
     """
     if not tolerant:
         _refuse_changed(entry, journal)
-    back: list[tuple[Changed, Target]] = []
+    back: list[tuple[int, Changed, Target]] = []
     told = []
     for number, file in enumerate(entry.files):
-        drop(Path(file.root), Path(file.path), file.temporary)
         state, now = _standing(file)
         if state == "new" and now and ours is not None and now.inode not in ours:
             told.append(f"{file.path} was changed meanwhile, to the same, by somebody else and is left")
         elif state == "new" and now:
-            stage(now, _old_content(entry, journal, number), file.temporary, file.mtime_ns)
-            back.append((file, now))
+            back.append((number, file, now))
         elif state == "other":
-            told.append(
-                f"{file.path} was changed since and is left; its content before is {journal.kept(entry, number)}"
-            )
+            kept = journal.kept(entry, number)
+            told.append(f"{file.path} was changed since and is left; its content before is {kept}")
     if back:
         journal.mark(entry, UNDOING)
-    for file, now in back:
+    for number, file, now in back:
+        drop(Path(file.root), Path(file.path), file.temporary)
+        stage(now, _old_content(entry, journal, number), file.temporary, file.mtime_ns)
+    for _, file, now in back:
         put(now, file.new, file.temporary)
     try:
         _settle(entry, journal, UNDONE)

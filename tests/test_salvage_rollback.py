@@ -15,7 +15,7 @@ from traindoctor.agent.errors import UsageError
 from traindoctor.agent.salvage import rollback as salvage
 
 from tests.checkpoints.makers import copy
-from tests.test_salvage import digest
+from tests.test_salvage import digest, in_torch
 
 # What each framework's own trackers say at the earlier of the two saves.
 FIRST = {
@@ -108,7 +108,20 @@ def test_quick_reads_no_tensor_and_sees_a_cut_file(tmp_path, doctor):
     done = doctor("salvage", "rollback", run, "-o", new, "--quick", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["checkpoint"] == "checkpoint-2" and "structure" in told["why"]
+    assert told["checkpoint"] == "checkpoint-2" and told["why"].startswith("whole by names, sizes and structure")
+
+
+def test_deepspeed_reads_the_tracker(tmp_path, doctor):
+    """Its own code, pointed at the new folder, takes the older save through `latest` and the link."""
+    run, new = copy("zero2", tmp_path), tmp_path / "new"
+    assert doctor("salvage", "rollback", run, "-o", new, "--before", 2).returncode == 0
+    code = """
+import sys
+from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint as gather
+print(len(gather(sys.argv[1])))
+"""
+    said = in_torch(code, new)
+    assert f"Processing zero checkpoint '{new}/global_step1'" in said and said.endswith("\n5")
 
 
 @pytest.mark.parametrize("name", ["a b", "-rf", "it's $(touch x)", "new\nline", "\x1b[31mred"])

@@ -14,6 +14,8 @@ from .copying import Progress, beside, copy_bytes, publish, refuse_existing, ref
 from .resume import resume_commands
 from .saves import parts_of, saves, tracked
 
+NOT_LOOKED_AT = "only its structure was looked at"  # as the verdict on a checkpoint says it
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -98,9 +100,19 @@ def _of_step(ws: Workspace, held: list[Checkpoint], wanted: Wanted) -> Verdict:
 
 def _good(verdict: Verdict, depth: Depth) -> bool:
     """Clean; where only the structure was looked at, nothing else may be unknown."""
-    if depth == "full" or verdict.word != "unknown":
-        return verdict.word == "clean"
-    return all(f.key == "checkpoint.not_read" for f in verdict.flaws if f.weight == "unknown")
+    return verdict.word == "clean" or (depth == "structure" and _whole(verdict))
+
+
+def _whole(verdict: Verdict) -> bool:
+    """Nothing is wrong or unknown but the numbers, which nobody looked at."""
+    unknown = [f for f in verdict.flaws if f.weight == "unknown"]
+    return verdict.word == "unknown" and bool(unknown) and all(f.text == NOT_LOOKED_AT for f in unknown)
+
+
+def _why(verdict: Verdict) -> str:
+    if _whole(verdict):
+        return "whole by names, sizes and structure; its numbers were not read"
+    return f"{verdict.word}, {verdict.why}"
 
 
 def _made(ws: Workspace, verdict: Verdict, folder: Path, output: Path, copy: bool, progress: Progress) -> RolledBack:
@@ -123,10 +135,10 @@ def _made(ws: Workspace, verdict: Verdict, folder: Path, output: Path, copy: boo
         for name, text in trackers.items():
             (made / name).write_text(text)
         publish(made, output)
-    own = output / _name(checkpoint, parts)
+    own = output.absolute() / _name(checkpoint, parts)
     resume = resume_commands(checkpoint.framework, own, checkpoint.step)
     done = RolledBack(
-        output, checkpoint.name, checkpoint.step, checkpoint.framework, f"{verdict.word}, {verdict.why}", copy,
+        output, checkpoint.name, checkpoint.step, checkpoint.framework, _why(verdict), copy,
         trackers=trackers, resume=resume or [f"point the option that loads a checkpoint at {own}"],
     )  # fmt: skip
     if not copy:

@@ -28,7 +28,7 @@ from traindoctor.agent.history.place import Place
 place, number, locks = Place(Path(sys.argv[1]), shared=True), int(sys.argv[2]), sys.argv[3] == "locks"
 if not locks:
     database._knows_locks = lambda folder: False
-for i in range(20):
+for i in range(15):
     entry = diagnoses.Entry(f"s{number}-{i}", diagnoses.now(), "u", "h", "/runs/a", "/runs/a", "hw.gsp_timeout",
                             "likely", f"f{number}-{i}", nodes=[f"n{number}"])
     database.writing(place, lambda base: diagnoses.put(base, entry), 30.0)
@@ -55,15 +55,15 @@ def all_of(place: Place) -> list[Entry]:
 @pytest.mark.parametrize("locks", ["locks", "none"])
 def test_many_processes_write_and_nothing_is_lost(tmp_path: Path, locks: str) -> None:
     arguments = [sys.executable, "-c", WRITER, str(tmp_path / "shared")]
-    running = [subprocess.Popen([*arguments, str(n), locks], stderr=subprocess.PIPE) for n in range(6)]
+    running = [subprocess.Popen([*arguments, str(n), locks], stderr=subprocess.PIPE) for n in range(4)]
     for child in running:
         assert child.wait(60) == 0, child.stderr.read() if child.stderr else ""
     place = Place(tmp_path / "shared")
-    assert len(all_of(place)) == 120
+    assert len(all_of(place)) == 60
     with closing(sqlite3.connect(place.database)) as base:
         assert base.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert base.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-        assert base.execute("SELECT count(*) FROM nodes").fetchone() == (120,)
+        assert base.execute("SELECT count(*) FROM nodes").fetchone() == (60,)
 
 
 def test_a_writer_killed_within_its_transaction_leaves_what_was_there(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Send, interrupt
 
+from .aftercare import aftercare
 from .answers import answer, preflight_calls
-from .calls import guarded, survived
+from .calls import guarded
 from .claims import answered
 from .conclude import conclude
 from .events import ApprovalNeeded, CallStarted, Event, Note, ToolFinished
@@ -36,16 +37,13 @@ from .planner import Diagnosis, Offline, Planner, ProposedEdit, View, recalled
 from .playbook import causes
 from .quotes import verified
 from .report import Checked, Meta, Report, Sentence, Tokens
-from .restart.again import complete
 from .state import State, answering, call_of, facts_of, has_run, view_of
 from .tool import all_tools
 from .treatment.proposed import of_verdict, offer
-from .treatment.treat import treat
 from .types import Call, Hypothesis, Risk, ToolResult
 from .workspace import Workspace
 
 CALL_SECONDS = 120.0  # deadline of one call
-AFTER_SECONDS = 30.0  # for each thing that is added to a verdict
 KEPT = 200_000  # characters of a result's text that the session keeps
 ROUNDS = 40  # plan rounds before the evidence alone must conclude; a model's own bounds are tighter
 
@@ -58,6 +56,7 @@ class Context:
     planner: Planner
     allowed: Risk = Risk.READ
     can_ask: bool = False
+    session: str = ""
     intent: str = ""  # settles what is asked, whatever the question's words
     tell: Callable[[Event], None] = lambda event: None
     notes: list[str] = field(default_factory=list)
@@ -200,7 +199,7 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
         settled = report.status in ("confirmed", "healthy")
         title, cause = report.root_cause.title, report.root_cause.id or ""
         report.next_steps += passages(question, title, cause, settled=settled, notes=context.notes)
-        _aftercare(report, state, context)
+        context.notes += aftercare(report, facts_of(state), context.workspace, context.team, context.session)
     report.checked = [
         Checked(tool=r["call"]["tool"], outcome=r["outcome"], why=r["summary"]) for r in state["results"]
     ] + [Checked(tool="workspace", outcome="failed", why=f"{n}: {why}") for n, why in context.workspace.skipped[:40]]
@@ -208,18 +207,6 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     told = [*_told(dropped, objections, diagnosis), *(f"proposed by the model: {u}" for u in unfit)]
     report.meta = _meta(state, report.meta, [*context.notes, *broken(), *told])
     return {"report": report.model_dump(by_alias=True, mode="json")}
-
-
-def _aftercare(report: Report, state: State, context: Context) -> None:
-    """What stands behind a verdict: starting again, what came before, patches. None of it may cost the verdict."""
-    facts, ws = facts_of(state), context.workspace
-    for name, work in (
-        ("restart advice", lambda: complete(report, facts, ws)),
-        ("look into the history", lambda: context.team.recall(report, facts, ws)),
-        ("patches", lambda: treat(report, playbooks(), ws)),
-    ):
-        if why := survived(name, work, AFTER_SECONDS):
-            context.notes.append(why)
 
 
 def _judged(state: State, diagnosis: Diagnosis) -> tuple[Report, list[str], list[str]]:

@@ -205,7 +205,7 @@ def _run(order: _Order, tell: Callable[[Event], None], planner: Planner) -> dict
     from .graph import Context, build_graph
 
     asks = order.approve is not None
-    context = Context(order.workspace, planner, order.allow, asks, order.intent, tell, order.notes)
+    context = Context(order.workspace, planner, order.allow, asks, order.name, order.intent, tell, order.notes)
     context.team = order.team or context.team
     with closing(planner), open_checkpoints(order.folder, order.notes) as checkpointer:
         graph = build_graph(checkpointer)

@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("predicates", "hypotheses", "planner", "question", "prior", "gate", "salience", "wording", "restart",
      "conclude", "intent", "follow_ups", "follow_up_answers", "meaning", "weighing", "answers", "passages", "quotes",
      "llm", "claims", "treatment", "operations", "history", "proofs", "coverage", "skeleton", "advice"),
-    ("state", "graph", "checkpoints", "store"),
+    ("state", "aftercare", "graph", "checkpoints", "store"),
     ("session",),
     ("outline", "render", "markdown", "evals", "tui", "collect", "page"),
     ("mcp",),

@@ -30,12 +30,12 @@ def complete(report: Report, facts: Facts, ws: Workspace) -> None:
         restart.from_checkpoint = best.checkpoint if best.clean else None
         restart.lost_steps, restart.lost_gpu_hours = (best.lost_steps, best.lost_gpu_hours) if sure else (None, None)
     if restart.advice == "restart_excluding":
-        restart.exclude = culprits(outcome, _proof(report, facts), facts, lambda rank: _host_of(ws, facts, rank))
+        restart.exclude = culprits(outcome, proof_of(report, facts), facts, lambda rank: _host_of(ws, facts, rank))
         if not restart.exclude and outcome.find:
             report.next_steps.append(outcome.find)
 
 
-def _proof(report: Report, facts: Facts) -> list[Evidence]:
+def proof_of(report: Report, facts: Facts) -> list[Evidence]:
     """What the verdict stands on."""
     ids = {link.evidence for link in report.chain if link.role == "cause"}
     ids |= {i for d in report.differential[:1] if d.id == report.root_cause.id for i in d.supported_by}

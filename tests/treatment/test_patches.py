@@ -134,13 +134,13 @@ def test_a_file_that_is_no_text_is_left_alone(tmp_path: Path, data: bytes) -> No
 
 
 def test_a_fault_while_patching_costs_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from traindoctor.agent import graph, session
+    from traindoctor.agent import aftercare, session
     from traindoctor.agent.events import ReportReady
 
     def broken(*_: object) -> None:
         raise KeyError("lr")
 
-    monkeypatch.setattr(graph, "treat", broken)
+    monkeypatch.setattr(aftercare, "treat", broken)
     ws = run_of(tmp_path / "run", {"train.yaml": HF, "train.log": "torch.OutOfMemoryError: CUDA out of memory.\n"})
     events = list(session.diagnose(ws, "why did it die?", state=tmp_path / "state"))
     assert isinstance(events[-1], ReportReady)

@@ -18,6 +18,7 @@ from ..reading.inflate import packing_of, utf16
 from .cleaning import Cleaning
 
 MARGIN = 8 << 10  # bytes within which a cut finds a line's end, and that are cleaned with a part beyond it
+NEAR = 256  # bytes between two stretches that are not worth leaving out
 PACKED_LIMIT = 4 << 30  # unpacked bytes that are gone through for the end of a packed file
 _NULS = re.compile(rb"\0+")
 _CONTROLS = bytes((*range(1, 8), *range(14, 27), *range(28, 32)))  # ESC begins a colour
@@ -127,10 +128,11 @@ def _cut(source: _Source, cleaning: Cleaning, room: int, focus: list[Span]) -> E
     size = source.size
     half = room // 2
     ends = [(0, size)] if size <= room else [(0, half), (size - (room - half), size)]
-    spans = _merged([*ends, *((a, min(b, size)) for a, b in focus if a < size)], 2 * MARGIN)
+    spans = _merged([*ends, *((a, min(b, size)) for a, b in focus if a < size)], NEAR)
     out, at, kept, nuls = [], 0, 0, 0
-    for span in spans:
-        text, start, end, taken = _part(source, cleaning, *span)
+    for number, part in enumerate(spans, 1):
+        until = spans[number][0] if number < len(spans) else size
+        text, start, end, taken = _part(source, cleaning, part, (at, until))
         if end <= start:
             continue
         if start > at:
@@ -142,16 +144,21 @@ def _cut(source: _Source, cleaning: Cleaning, room: int, focus: list[Span]) -> E
     return Excerpt("".join(out), kept, size, nuls)
 
 
-def _part(source: _Source, cleaning: Cleaning, start: int, end: int) -> tuple[str, int, int, int]:
-    """Whole lines of a stretch, cleaned with what stands around them, where they begin and end, and NULs taken out."""
+def _part(source: _Source, cleaning: Cleaning, part: Span, bounds: Span) -> tuple[str, int, int, int]:
+    """Whole lines of a stretch, cleaned with what stands around them, where they begin and end, and NULs taken out.
+
+    Args:
+        bounds: up to where the stretch may grow to begin and end with a line.
+    """
+    start, end = part
     low, high = max(0, start - 2 * MARGIN), min(source.size, end + 2 * MARGIN)
     data = source.get(low, high)
     s, e = start - low, min(end - low, len(data))
     if start > 0:
-        at = data.rfind(b"\n", max(0, s - MARGIN), s)
+        at = data.rfind(b"\n", max(0, s - MARGIN, bounds[0] - 1 - low), s)
         s = at + 1 if at >= 0 else (data.find(b"\n", s, e) + 1 or e)
     if low + e < source.size and s < e:
-        at = data.find(b"\n", e - 1, e + MARGIN)
+        at = data.find(b"\n", e - 1, min(e + MARGIN, bounds[1] - low))
         e = at + 1 if at >= 0 else (data.rfind(b"\n", s, e) + 1 or e)
     if s >= e:
         return "", low + e, low + e, 0

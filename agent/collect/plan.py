@@ -88,8 +88,12 @@ def _line_itself(span: Span) -> Span:
 def _affordable(files: list[RunFile], focus: Focus, room: int) -> Focus:
     out: Focus = {}
     for file in files:
+        size = file.size * (_UNPACKED if _PACKED.search(file.name) else 1)
         for start, end in focus.get(file.name, []):
-            if file.size <= LEAST or end - start > room:
+            middle, end = (start + end) // 2, min(end, size)
+            if end - start > room:  # the inner part of it
+                start, end = max(start, middle - room // 2), min(end, middle + room // 2)
+            if end - start < LEAST and size > LEAST:
                 continue
             room -= end - start
             out.setdefault(file.name, []).append((start, end))

@@ -67,7 +67,7 @@ def _toml_rows(rows: list[str]) -> Iterator[tuple[int, re.Match[str], str | None
                     more.append(rows[number + len(more)])
                 raw, number = "\n".join([raw, *more]), number + len(more)
                 missing = toml_open(raw)
-            yield here, m, raw
+            yield here, m, raw.removesuffix("\r")
 
 
 def toml_open(raw: str) -> str:

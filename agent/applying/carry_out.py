@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError
-from .journal import BEGUN, DONE, INTERRUPTED, UNDOING, UNDONE, Changed, Entry, Journal, new_id
+from .journal import DONE, INTERRUPTED, UNDOING, UNDONE, Changed, Entry, Journal, new_id
 from .plan import Change
 from .targets import Target, sha256
 from .writing import drop, put, stage, stands

@@ -277,25 +277,39 @@ def test_two_patches_of_one_file_that_meet_are_refused(tmp_path: Path, doctor) -
     assert done.returncode == 2 and "meet at line 2" in done.stderr and file.read_text() == YAML
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(TEXT, TEXT)
-def test_any_change_is_written_and_taken_back_byte_for_byte(tmp_path: Path, old: str, new: str) -> None:
+def written_and_taken_back(folder: Path, old: str, new: str) -> None:
+    """Apply a change to a file and undo it, looking at every byte."""
     from traindoctor.agent.applying.carry_out import carry_out, undo
     from traindoctor.agent.applying.journal import Journal
     from traindoctor.agent.applying.plan import plan
     from traindoctor.agent.applying.targets import Root
     from traindoctor.agent.report import Patch
 
-    file = tmp_path / "notes.txt"
+    file = folder / "notes.txt"
     file.write_bytes(old.encode())
     patches = [Patch(**patch("P1", "notes.txt", old, new))] if old != new else []
-    state = Path(tempfile.mkdtemp(dir=tmp_path))
-    journal = Journal(state)
-    made = plan(patches, [Root("r1", tmp_path)], journal)
+    journal = Journal(Path(tempfile.mkdtemp(dir=folder)))
+    made = plan(patches, [Root("r1", folder)], journal)
     assert bool(made.changes) == (old != new)
     if made.changes:
         entry = carry_out(made.changes, journal, "s", "c")
         assert file.read_bytes() == new.encode()
-        assert plan(patches, [Root("r1", tmp_path)], journal).already == patches
+        assert plan(patches, [Root("r1", folder)], journal).already == patches
         undo(entry, journal)
     assert file.read_bytes() == old.encode()
+
+
+UNSHARED = [HealthCheck.function_scoped_fixture]
+
+
+@settings(max_examples=25, suppress_health_check=UNSHARED, deadline=None)
+@given(TEXT, TEXT)
+def test_any_change_is_written_and_taken_back_byte_for_byte(tmp_path: Path, old: str, new: str) -> None:
+    written_and_taken_back(tmp_path, old, new)
+
+
+@pytest.mark.soak
+@settings(max_examples=500, suppress_health_check=UNSHARED, deadline=None)
+@given(TEXT, TEXT)
+def test_five_hundred_changes(tmp_path: Path, old: str, new: str) -> None:
+    written_and_taken_back(tmp_path, old, new)

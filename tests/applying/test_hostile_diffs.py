@@ -11,6 +11,9 @@ from tests.applying.hostile_diffs import GOOD, HOSTILE, OLD
 from tests.applying.makers import journal_of, kept, patch, report, tree
 
 
+pytestmark = pytest.mark.real  # asks git
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with everything that a path can stumble over, and files outside that must stay as they are."""

@@ -20,6 +20,7 @@ from traindoctor.agent.report import Patch
 
 from tests.applying.makers import kept, patch, report, tree
 
+pytestmark = pytest.mark.real  # forks and kills
 SIZES = {"a.yaml": 10, "sub/b.txt": 5_000, "c.txt": 60_000}  # lines
 OLD = {name: "".join(f"k{i}: 1\n" for i in range(n)) for name, n in SIZES.items()}
 NEW = {name: text.replace("k7: 1", "k7: 2 # more") for name, text in OLD.items()}

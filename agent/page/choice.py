@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import ParseError
 from ..reading.curves import curves
 from ..reading.series import Series
 from ..report import Report
@@ -56,8 +57,12 @@ def chosen(report: Report, workspace: Workspace) -> list[Chosen]:
     """At most `FIGURES` metrics, the most telling first; none for an answer."""
     if report.status == "answer":
         return []
+    try:
+        series = curves(workspace).series
+    except (ParseError, OSError):  # a file that went away meanwhile
+        return []
     by_metric: dict[str, list[Series]] = {}
-    for s in curves(workspace).series:
+    for s in series:
         if int(s.finite.sum()) >= _LEAST_POINTS or (len(s) >= _LEAST_POINTS and not s.finite.any()):
             by_metric.setdefault(s.metric, []).append(s)
     found = [_of(metric, by_metric[metric]) for metric in _wanted(report) if metric in by_metric]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..errors import ParseError
@@ -19,69 +19,81 @@ _UNPACKED = 8 << 20  # and of what it holds
 
 
 @dataclass(slots=True)
+class Span:
+    """A stretch of a file that holds the surroundings of one or more cited lines; `start` is its offset."""
+
+    start: int
+    data: bytes
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        self.text = self.data.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
-    """Text around a cited line. `lead` counts the newlines before that line; `whole`: it begins with a whole line."""
+    """A cited line in its span, whose text may change but never how many lines it has; `lead` counts those before."""
 
     evidence: str
-    file: str
     line: int
-    text: str
+    span: Span
     lead: int
-    whole: bool
 
     def rows(self) -> dict[int, str]:
         """The lines to show by their numbers, the cited one among them."""
-        lines = self.text.split("\n")
-        first = max(0 if self.whole else 1, self.lead - LINES)
-        if self.lead >= len(lines):
-            return {}
-        shown = lines[min(first, self.lead) : self.lead + LINES + 1]
-        found = {self.line - self.lead + min(first, self.lead) + i: text.rstrip("\r") for i, text in enumerate(shown)}
-        if shown and len(lines) <= self.lead + LINES + 1 and not lines[-1]:
-            found.popitem()  # what follows the last newline is no line
-        return found
+        lines = self.span.text.split("\n")
+        if not lines[-1]:
+            lines.pop()  # what follows the last newline is no line
+        first = max(1 if self.span.start else 0, self.lead - LINES)  # a line that began before the span is none
+        shown = lines[first : self.lead + LINES + 1]
+        return {self.line - self.lead + first + i: text.rstrip("\r") for i, text in enumerate(shown)}
 
 
 def windows(workspace: Workspace, evidence: Iterable[CitedEvidence]) -> list[Window]:
     """A window for each line that still stands where it was cited. Large packed files are passed over."""
     files = {f.name: f for f in workspace.files}
-    contents: dict[str, bytes | None] = {}
-    found = []
+    by_file: dict[str, list[CitedEvidence]] = {}
     for e in evidence:
-        if e.kind != "line" or e.line is None or e.offset is None or e.file not in files:
-            continue
-        if e.file not in contents:
-            contents[e.file] = _unpacked(files[e.file])
-        start, data = _around(files[e.file], contents[e.file], e.offset)
-        if window := _window(e, start, data):
-            found.append(window)
-    return found
+        if e.kind == "line" and e.line is not None and e.offset is not None and e.file in files:
+            by_file.setdefault(e.file, []).append(e)
+    return [w for name, found in by_file.items() for w in _windows(files[name], found)]
 
 
-def _window(e: CitedEvidence, start: int, data: bytes) -> Window | None:
+def _windows(file: RunFile, evidence: list[CitedEvidence]) -> Iterator[Window]:
+    """Windows of one file; lines near each other share a span, so that it is looked through once."""
+    content = _unpacked(file)
+    groups: list[tuple[int, int, list[CitedEvidence]]] = []
+    for e in sorted(evidence, key=lambda e: e.offset or 0):
+        low, high = max(0, (e.offset or 0) - BEFORE), (e.offset or 0) + LINE_CAP + AFTER
+        if groups and low <= groups[-1][1]:
+            groups[-1] = (groups[-1][0], high, [*groups[-1][2], e])
+        else:
+            groups.append((low, high, [e]))
+    for low, high, group in groups:
+        span = Span(low, content[low:high] if content is not None else _read(file, low, high))
+        yield from (w for e in group if (w := _window(e, span)))
+
+
+def _window(e: CitedEvidence, span: Span) -> Window | None:
     """The window, if the line is there: after a newline, and saying what is cited."""
-    at = (e.offset or 0) - start
-    if at > len(data) or (at > 0 and data[at - 1 : at] != b"\n") or (at == 0 and start):
+    at, data = (e.offset or 0) - span.start, span.data
+    if at >= len(data) or (at > 0 and data[at - 1 : at] != b"\n") or (at == 0 and span.start):
         return None
-    line = data[at:].split(b"\n", 1)[0][:LINE_CAP].decode(errors="replace").rstrip("\r")
-    if not line.startswith(e.text.rstrip("\r\ufffd")) or not (line or not e.text):
+    end = data.find(b"\n", at, at + LINE_CAP)
+    line = data[at : end if end >= 0 else at + LINE_CAP].decode(errors="replace").rstrip("\r")
+    if not line.startswith(e.text.rstrip("\r\ufffd")) or (line and not e.text.strip("\r")):
         return None
-    lead = data.count(b"\n", 0, at)
-    return Window(e.id, e.file or "", e.line or 1, data.decode(errors="replace"), lead, start == 0)
+    return Window(e.id, e.line or 1, span, data.count(b"\n", 0, at))
 
 
-def _around(file: RunFile, content: bytes | None, offset: int) -> tuple[int, bytes]:
-    """Where the text around an offset begins, and that text. Empty where the file cannot be read."""
-    start = max(0, offset - BEFORE)
-    end = offset + LINE_CAP + AFTER
-    if content is not None:
-        return start, content[start:end]
+def _read(file: RunFile, start: int, end: int) -> bytes:
+    """Bytes of a plain file; none where it cannot be read."""
     try:
         with open_regular(file.path) as stream:
             stream.seek(start)
-            return start, stream.read(end - start) or b""
+            return stream.read(end - start) or b""
     except (ParseError, OSError):
-        return start, b""
+        return b""
 
 
 def _unpacked(file: RunFile) -> bytes | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from ..nearby import nearby
 from ..outline import Outline, outline
 from ..reading.roles import PAGE
 from ..redact import Redactor
@@ -29,16 +28,22 @@ def as_html(report: Report, workspace: Workspace | None = None) -> str:
     Args:
         workspace: the run's files, for the lines around the evidence and for the plots; without it both are left out.
     """
-    redactor = Redactor()
-    seen: list[Window] = windows(workspace, shown(report).cited) if workspace else []
-    [clean], texts = without_secrets([report], [w.text for w in seen], redactor)
-    seen = [replace(w, text=text) for w, text in zip(seen, texts, strict=True)]
+    redactor, found = Redactor(), shown(report)
+    seen = windows(workspace, found.cited) if workspace else []
+    spans = list({id(w.span): w.span for w in seen}.values())
+    told = found.told
+    further = nearby(workspace, told[len(found.cited) :]) if workspace else ()
+    part = report.model_copy(update={"evidence": told})
+    [clean], texts = without_secrets([part], [*(s.text for s in spans), *further], redactor)
+    for span, text in zip(spans, texts, strict=False):
+        span.text = text
+    found = found.exchanged({id(e): c for e, c in zip(told, clean.evidence, strict=True)})
     plots = figures(report, workspace, redactor) if workspace else []
-    return _page(clean, seen, plots)
+    return _page(clean, found, seen, plots)
 
 
-def _page(report: Report, seen: list[Window], plots: list[Figure]) -> str:
-    said, found = outline(report), shown(report)
+def _page(report: Report, found: Shown, seen: list[Window], plots: list[Figure]) -> str:
+    said = outline(report)
     parts = _parts(report, said, found, seen, plots)
     links = [tag("a", title, href=f"#{ident}") for ident, title, content in parts if content]
     sections = [tag("section", tag("h2", title), content, id=ident) for ident, title, content in parts if content]

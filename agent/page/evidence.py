@@ -10,28 +10,44 @@ from ..outline import place
 from ..report import CitedEvidence, Report
 from ..sanitize import one_line
 from .context import Window
-from .markup import Html, clipped, joined, tag
+from .markup import Html, clipped, joined, tag, within
 from .refs import is_ident
 
 CARDS, FACTS, ROWS, ALIKE = 24, 60, 300, 6  # shown of each; what is more is counted
+RIVALS, SIGNS = 6, 5  # causes whose evidence gets cards, and how much of it for and against each
 _CITED, _AROUND, _VALUE = 1_200, 240, 160  # characters of a cited line, of one around it, of a value
 _TELLING = "log.telling"  # its value weighs the line against others of this run and says nothing to people
+_CARD_BYTES, _ROW_BYTES, _TABLE_BYTES = 800_000, 120_000, 250_000
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 @dataclass(slots=True)
 class Shown:
-    """What gets a card: the cited evidence in order, and what reads like each of it."""
+    """What gets a card: the cited evidence in order, and what reads like each of it; then what gets a row."""
 
     cited: list[CitedEvidence] = field(default_factory=list)
     alike: dict[str, list[CitedEvidence]] = field(default_factory=dict)
     rest: list[CitedEvidence] = field(default_factory=list)
 
     @property
+    def told(self) -> list[CitedEvidence]:
+        """All that the page says something of."""
+        alike = [e for group in self.alike.values() for e in group[:ALIKE]]
+        return [*self.cited, *alike, *self.rest[:ROWS]]
+
+    @property
     def anchors(self) -> set[str]:
         """Ids that the page can be jumped to."""
-        alike = [e.id for group in self.alike.values() for e in group[:ALIKE]]
-        return {i for i in [*(e.id for e in self.cited), *alike, *(e.id for e in self.rest[:ROWS])] if is_ident(i)}
+        return {e.id for e in self.told if is_ident(e.id)}
+
+    def exchanged(self, clean: dict[int, CitedEvidence]) -> Shown:
+        """The same of other copies of the evidence, by the identity of these; what has none is counted alone."""
+
+        def of(found: list[CitedEvidence]) -> list[CitedEvidence]:
+            return [clean.get(id(e), e) for e in found]
+
+        alike = {clean[id(e)].id: of(self.alike[e.id]) for e in self.cited if e.id in self.alike}
+        return Shown(of(self.cited), alike, of(self.rest))
 
 
 def shown(report: Report) -> Shown:
@@ -39,8 +55,8 @@ def shown(report: Report) -> Shown:
     by_id = {e.id: e for e in report.evidence}
     wanted = [i for s in report.summary for i in s.cites] + [link.evidence for link in report.chain]
     wanted += [i for a in report.also for i in a.cites]
-    for d in report.differential[:4]:
-        wanted += [*d.supported_by[:4], *d.contradicted_by[:4]]
+    for d in report.differential[:RIVALS]:
+        wanted += [*d.supported_by[:SIGNS], *d.contradicted_by[:SIGNS]]
     found = Shown()
     kinds: dict[str, CitedEvidence] = {}
     for e in (by_id[i] for i in dict.fromkeys(wanted) if i in by_id):
@@ -67,9 +83,10 @@ def evidence(found: Shown, windows: list[Window]) -> Html:
     for e in found.cited:
         by_file.setdefault(e.file or "" if e.line else e.id, []).append(e)
     cards = [card for group in by_file.values() for card in _cards(group, found, around)]
-    more = len(cards) - CARDS
-    note = tag("p", f"{more:,} more excerpts are in the JSON report.", class_="note") if more > 0 else None
-    return joined(*cards[:CARDS], note, _table(found.rest))
+    kept, more = within(cards[:CARDS], _CARD_BYTES)
+    more += max(len(cards) - CARDS, 0)
+    note = tag("p", f"{more:,} more excerpts are in the JSON report.", class_="note") if more else None
+    return joined(*kept, note, _table(found.rest))
 
 
 def _cards(group: list[CitedEvidence], found: Shown, around: dict[str, Window]) -> list[Html]:
@@ -101,10 +118,12 @@ def _card(group: list[CitedEvidence], rows: list[tuple[int, str]], found: Shown)
         lines.setdefault(e.line or 0, []).append(e.id)
     head = place(group[0]) if not group[0].line else one_line(group[0].file or "")
     facts = tag("ul", *(_fact(e, found) for e in group), class_="facts")
-    said = tag("div", *(_row(n, text, lines.get(n, [])) for n, text in rows), class_="lines") if rows else None
+    shown_rows, more = within([_row(n, text, lines.get(n, [])) for n, text in rows], _ROW_BYTES)
+    said = tag("div", *shown_rows, class_="lines") if rows else None
+    note = tag("p", f"{more:,} more lines are left out.", class_="note") if more else None
     if said is None and group[0].text.strip():
         said = tag("div", _row(0, clipped(group[0].text.strip(), _CITED), [group[0].id]), class_="lines")
-    return tag("article", tag("h3", clipped(head, 300)), facts, said)
+    return tag("article", tag("h3", clipped(head, 300)), facts, said, note)
 
 
 def _fact(e: CitedEvidence, found: Shown) -> Html:
@@ -155,14 +174,15 @@ def _table(rest: list[CitedEvidence]) -> Html | None:
     if not rest:
         return None
     head = tag("tr", *(tag("th", name, scope="col") for name in ("", "what", "value", "where", "who")))
-    rows = [head]
+    rows = []
     for e in rest[:ROWS]:
         who = ", ".join(str(w) for w in (f"rank {e.rank}" if e.rank is not None else "", e.host, e.variant) if w)
         cells = (clipped(one_line(e.key), 80), _value(e.value).removeprefix("= "), clipped(place(e), 120),
                  clipped(one_line(who), 60))  # fmt: skip
         ident = tag("th", e.id, id=e.id if is_ident(e.id) else None, scope="row")
         rows.append(tag("tr", ident, *(tag("td", c) for c in cells)))
-    more = len(rest) - ROWS
-    note = tag("p", f"{more:,} more are in the JSON report.", class_="note") if more > 0 else None
+    kept, more = within(rows, _TABLE_BYTES)
+    more += max(len(rest) - ROWS, 0)
+    note = tag("p", f"{more:,} more are in the JSON report.", class_="note") if more else None
     title = f"{len(rest):,} more pieces of evidence"
-    return tag("details", tag("summary", title), tag("div", tag("table", *rows), class_="wide"), note)
+    return tag("details", tag("summary", title), tag("div", tag("table", head, *kept), class_="wide"), note)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..sanitize import inert, one_line
@@ -53,6 +54,17 @@ def joined(*pieces: Html | str | None, between: str = "") -> Html:
     """Pieces one after the other; strings are escaped."""
     parts = [p.text if isinstance(p, Html) else html.escape(shown(p)) for p in pieces if p is not None]
     return Html(html.escape(between).join(parts))
+
+
+def within(pieces: Sequence[Html], budget: int) -> tuple[list[Html], int]:
+    """The pieces from the first on that fit into so many bytes, and how many are left out."""
+    kept = []
+    for piece in pieces:
+        budget -= len(piece.text.encode())
+        if budget < 0:
+            break
+        kept.append(piece)
+    return kept, len(pieces) - len(kept)
 
 
 def raw(text: str) -> Html:

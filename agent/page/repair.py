@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from itertools import islice
 
 from ..report import Before, Choice, Patch, Report, ReportFix, Restart
 from ..sanitize import one_line
-from .markup import Html, clipped, joined, raw, tag
+from .markup import Html, clipped, joined, raw, tag, within
 from .story import command, left_out
 
 FIXES, ORDERS, PATCHES, CHOICES, BEFORE = 12, 20, 12, 12, 12
 DIFF_LINES, DIFF_WIDTH = 240, 240  # of one diff, of one line of it
 _TEXT = 1_200
+_CARD_BYTES, _DIFF_BYTES, _ORDER_BYTES = 700_000, 90_000, 30_000
 _ROWS = {"+": "add", "-": "del", "@": "hunk", "\\": "hunk"}
 
 
@@ -22,7 +22,8 @@ def fixes(report: Report) -> Html | None:
     cards = [_fix(n, f, patches, report.session) for n, f in enumerate(report.fixes[:FIXES], 1)]
     told = {p for f in report.fixes for p in f.patches}
     cards += [_patch(p) for p in report.patches if p.id not in told][:PATCHES]
-    return joined(*cards, left_out(len(report.fixes) - FIXES, "are")) if cards else None
+    kept, more = within(cards, _CARD_BYTES)
+    return joined(*kept, left_out(more + max(len(report.fixes) - FIXES, 0), "are")) if cards else None
 
 
 def _fix(number: int, fix: ReportFix, patches: dict[str, Patch], session: str) -> Html:
@@ -36,8 +37,8 @@ def _fix(number: int, fix: ReportFix, patches: dict[str, Patch], session: str) -
         set_of = "They belong together: apply all or none." if len(own) > 1 else ""
         parts += [tag("p", f"Look at it and apply it (doctor undo takes it back). {set_of}".strip())]
         parts += [command(f"doctor apply {shlex.quote(session)} {ids}")]
-    parts += [command(c) for c in fix.commands[:ORDERS]]
-    parts.append(left_out(len(fix.commands) - ORDERS, "commands are"))
+    orders, more = within([command(c) for c in fix.commands[:ORDERS]], _ORDER_BYTES)
+    parts += [*orders, left_out(more + max(len(fix.commands) - ORDERS, 0), "commands are")]
     for hand in fix.by_hand[:ORDERS]:
         where = clipped(f"By hand, in {one_line(hand.where)}" if hand.where else "By hand", 300)
         why = f": {clipped(one_line(hand.why), _TEXT)}" if hand.why else None
@@ -55,9 +56,9 @@ def _patch(patch: Patch) -> Html:
     lines = patch.diff.split("\n")
     if lines and not lines[-1]:
         lines.pop()
-    rows = [_diff_row(line, n) for n, line in enumerate(islice(lines, DIFF_LINES))]
-    more = len(lines) - DIFF_LINES
-    note = f"{more:,} more lines of this diff are in the JSON report." if more > 0 else None
+    rows, more = within([_diff_row(line, n) for n, line in enumerate(lines[:DIFF_LINES])], _DIFF_BYTES)
+    more += max(len(lines) - DIFF_LINES, 0)
+    note = f"{more:,} more lines of this diff are in the JSON report." if more else None
     by = tag("p", "Proposed by the model, not by a tested recipe: read it, you are always asked.", class_="warn")
     edits = tag("ul", *(tag("li", clipped(one_line(e), 300)) for e in patch.edits[:ORDERS])) if patch.edits else None
     return tag(
@@ -111,8 +112,8 @@ def _choices(choices: list[Choice]) -> Html:
         cells = (_count(c.step), clean, _count(c.lost_steps), hours, clipped(one_line(c.why), 300))
         head = tag("th", clipped(one_line(c.checkpoint), 300), scope="row")
         rows.append(tag("tr", head, *(tag("td", cell) for cell in cells)))
-    best = choices[0].resume[:ORDERS]
-    how = joined(tag("p", "To go on from the first of them:"), *(command(c) for c in best)) if best else None
+    best, _ = within([command(c) for c in choices[0].resume[:ORDERS]], _ORDER_BYTES)
+    how = joined(tag("p", "To go on from the first of them:"), *best) if best else None
     return joined(tag("div", tag("table", *rows), class_="wide"), left_out(len(choices) - CHOICES, "are"), how)
 
 

@@ -7,11 +7,13 @@ from collections.abc import Collection
 from ..outline import NEGLIGIBLE, Outline, Section, place
 from ..report import CitedEvidence, Differential, Report
 from ..sanitize import one_line
-from .markup import Html, clipped, joined, tag
+from .evidence import RIVALS, SIGNS
+from .markup import Html, clipped, joined, tag, within
 from .refs import idents, linked
 
-ITEMS, LINKS, RIVALS, SIGNS = 40, 40, 6, 5  # shown of a section, of the chain, of the rivals, of what speaks for one
+ITEMS, LINKS = 40, 40  # shown of a section, of the chain
 _TEXT, _SIGN = 1_200, 200  # characters of an item, of a sign
+_BYTES = 100_000  # of a section
 _AGAIN = {
     "restart": "Start it again as it is.",
     "restart_excluding": "Start it again without the machines below.",
@@ -44,7 +46,8 @@ def verdict(report: Report, outline: Outline) -> Html:
 def words(section: Section, known: Collection[str]) -> Html:
     """A section as terminal and markdown have it."""
     if section.prose:
-        return tag("p", *(joined(linked(clipped(i.text, _TEXT), known), " ") for i in section.items[:ITEMS]))
+        told, more = within([joined(linked(clipped(i.text, _TEXT), known), " ") for i in section.items], _BYTES)
+        return joined(tag("p", *told), left_out(more, "are"))
     items = []
     for item in section.items[:ITEMS]:
         mark = tag("b", idents(clipped(item.mark, 120), known), " ") if item.mark not in ("", "-") else None
@@ -52,8 +55,8 @@ def words(section: Section, known: Collection[str]) -> Html:
         said = tag("q", clipped(item.quote, _TEXT)) if item.quote else None
         orders = [command(c) for c in item.commands[:ITEMS]]
         items.append(tag("li", mark, linked(clipped(item.text, _TEXT), known), said, remark, *orders))
-    more = len(section.items) - ITEMS
-    return joined(tag("ul", *items, class_="plain"), left_out(more, "are"))
+    kept, more = within(items, _BYTES)
+    return joined(tag("ul", *kept, class_="plain"), left_out(more + max(len(section.items) - ITEMS, 0), "are"))
 
 
 def left_out(more: int, verb: str = "is") -> Html | None:
@@ -122,6 +125,7 @@ def _signs(ids: list[str], by_id: dict[str, CitedEvidence], known: Collection[st
     for ident in ids[:SIGNS]:
         e = by_id.get(ident)
         if e is None:
+            rows.append(tag("li", idents(ident, known)))
             continue
         text = "looked for, not there" if e.kind == "absent" else e.text.strip() or f"{e.value}"
         code = tag("code", clipped(one_line(e.key), 80))

@@ -10,7 +10,6 @@ import pytest
 from tests.applying.hostile_diffs import GOOD, HOSTILE, OLD
 from tests.applying.makers import journal_of, kept, patch, report, tree
 
-
 pytestmark = pytest.mark.real  # asks git
 
 

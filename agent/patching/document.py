@@ -22,7 +22,7 @@ from .roles import lines_of_others
 
 _COMPUTED = re.compile(r".*\(\.\.\.\)\Z|<.*>\Z", re.DOTALL)
 _SELF_CONTAINED = ("deepspeed", "accelerate", "model", "peft", "tokenizer")  # their files are read by themselves
-_OF_DEEPSPEED = ("zero_optimization", "train_micro_batch_size_per_gpu")
+_OF_DEEPSPEED = {"zero_optimization", "train_micro_batch_size_per_gpu"}
 FORMS = ("yaml", "json", "toml", "ini", "env", "shell", "python")
 
 
@@ -126,8 +126,10 @@ class Document:
     @cached_property
     def _configures_deepspeed(self) -> bool:
         """Whether a script or code holds the object that DeepSpeed is configured by."""
-        inside = (leaf.key.split(".")[:2] for leaf in self.sheet.leaves if leaf.style in ("json", "dict"))
-        return self.form in ("shell", "python") and any(part in _OF_DEEPSPEED for head in inside for part in head)
+        keys = {leaf.key for leaf in self.sheet.leaves if leaf.style in ("json", "dict")}
+        heads = {part for key in keys for part in key.split(".")[:2]}
+        known = heads & _OF_DEEPSPEED or keys & {"fp16.enabled", "bf16.enabled"}
+        return self.form in ("shell", "python") and bool(known)
 
     def _scope(self, leaf: Leaf) -> str:
         if leaf.scope in ("", "hf", "trl", "sft") and leaf.style in ("json", "dict") and self._configures_deepspeed:

@@ -37,7 +37,7 @@ def _the_call(doc: Document, calls: list[str]) -> ast.Call:
     """The one call that takes the framework's settings, leaving out those for evaluation or for another model.
 
     Raises:
-        Unplaced: there is none, or several.
+        Unplaced: there is none, or several, or it gives more by position.
     """
     found = [
         node for node in ast.walk(doc.tree)
@@ -46,7 +46,10 @@ def _the_call(doc: Document, calls: list[str]) -> ast.Call:
     ]  # fmt: skip
     if len(found) != 1:
         raise Unplaced(f"the code calls {' or '.join(calls[:2])} {len(found)} times, not once")
-    return found[0]
+    call = found[0]
+    if len(call.args) > _POSITIONS.get(dotted(call.func).rpartition(".")[2], 1):
+        raise Unplaced("the call gives more by position, so that the keyword may be among it")
+    return call
 
 
 def call_line(doc: Document, calls: list[str]) -> int:
@@ -62,8 +65,6 @@ def put_keyword(doc: Document, calls: list[str], keyword: str, value: str) -> li
     """
     source = Source(doc)
     call = _the_call(doc, calls)
-    if len(call.args) > _POSITIONS.get(dotted(call.func).rpartition(".")[2], 1):
-        raise Unplaced("the call gives more by position, so that the keyword may be among it")
     if any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
         raise Unplaced("the call unpacks arguments that are made elsewhere")
     if any(k.arg == keyword for k in call.keywords):

@@ -118,9 +118,10 @@ def _is_meant(doc: Document) -> None:
     own = any(f.own and f.leaf.style in ("yaml", "json", "toml") for f in doc.found)
     if not own and not settings_map().owns(doc.framework, [settings_map().detect(tree, "")]):
         raise Unplaced(f"nothing in the file says that {doc.framework} reads it")
-    order = [leaf.value for leaf in doc.sheet.leaves if re.fullmatch(r"defaults(?:\.\d+)?", leaf.key)]
-    flat = order[0] if order and isinstance(order[0], list) else order
-    if flat and "_self_" in flat and flat[-1] != "_self_":
+    listed_first = re.search(r"(?m)^defaults:[ \t]*\r?\n((?:[ \t]*-.*\n?)+)", doc.text) if doc.form == "yaml" else None
+    rows = listed_first[1].split("\n") if listed_first else []
+    files = [row.strip(" \t\r-") for row in rows if row.strip()]
+    if "_self_" in files[:-1]:
         raise Unplaced("the files of its `defaults` list come after `_self_` and may set it again")
 
 

@@ -11,7 +11,7 @@ from .model import Unplaced
 from .python_names import in_class, python_site
 from .roles import asleep, elsewhere, switched_on
 from .shell_places import parts
-from .spelling import among, lineage, listed, table
+from .spelling import among, lineage, listed, table, whole_key
 from .variables import REFERENCE, TEMPLATE, Site, shell_site
 
 INTERPOLATION = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")  # of OmegaConf, by the whole path of a key
@@ -45,7 +45,7 @@ def standing(doc: Document, name: str, at: int = 0) -> list[Found]:
 
 
 def _narrowed(doc: Document, found: list[Found]) -> list[Found]:
-    for keep in (_given, _own, _awake, _first_spelled, _said):
+    for keep in (_given, _own, _awake, _at_home, _first_spelled, _said):
         found = keep(doc, found) or found
     return found
 
@@ -109,6 +109,12 @@ def _may_be_passed(doc: Document, found: Found) -> bool:
 
 def _own(doc: Document, found: list[Found]) -> list[Found]:
     return [f for f in found if f.own]
+
+
+def _at_home(doc: Document, found: list[Found]) -> list[Found]:
+    """Where one stands at the very key that the framework reads, before others of its name deeper in the file."""
+    home = [f for f in found if f.own and f.leaf.key == ".".join(whole_key(f.scope, f.spelling))]
+    return [f for f in found if f in home or f.leaf.style not in ("yaml", "json", "toml")] if home else found
 
 
 def _awake(doc: Document, found: list[Found]) -> list[Found]:

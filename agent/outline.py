@@ -250,7 +250,7 @@ def _fixes(report: Report) -> Section:
 def _changed_lines(patch: Patch) -> list[str]:
     """The file and the lines that a patch takes out and puts in, the first of many."""
     by = ", proposed by the model" if patch.by == "model" else ""
-    rows = [row for row in patch.diff.split("\n")[2:] if row[:1] in ("+", "-")]
+    rows = [row.rstrip("\r") for row in patch.diff.split("\n")[2:] if row[:1] in ("+", "-")]
     more = [f"... {len(rows) - CHANGES_SHOWN} more lines"] if len(rows) > CHANGES_SHOWN else []
     return [f"{patch.id}: {patch.file}{by}", *(_shortened(row) for row in rows[:CHANGES_SHOWN]), *more]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from ..patching.document import FORMS
@@ -76,10 +77,12 @@ def ground(ws: Workspace, report: Report) -> Ground:
     reading = read_settings(ws)
     variant, attempt = _which(report)
     sources, passed, texts = [], [], {}
-    for source in reading.sources:
+    seen: set[Path] = set()
+    for source in sorted(reading.sources, key=lambda s: s.file.path.is_symlink()):
         file = source.file
-        if not _may_change(source, variant, attempt):
+        if not _may_change(source, variant, attempt) or (real := file.path.resolve()) in seen:
             continue
+        seen.add(real)  # of two names of one file the link is passed over
         text = _text(file)
         if text is None:
             continue

@@ -124,6 +124,15 @@ def test_a_run_of_logs_alone_gets_the_words_of_its_framework(tmp_path: Path) -> 
     assert any("eval_accumulation_steps" in h.text for f in report.fixes for h in f.by_hand)
 
 
+def test_of_two_names_of_one_file_one_is_patched(tmp_path: Path) -> None:
+    from traindoctor.agent.workspace import Workspace
+
+    run_of(tmp_path, {"real.yaml": HF})
+    (tmp_path / "a.yaml").symlink_to("real.yaml")
+    report = repairs(Workspace([tmp_path], live=False), "loss/lr_too_high")
+    assert {p.file for p in report.patches} == {"real.yaml"}
+
+
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00l\x00r\x00", b"learning_rate: 1e-4\xff\n", b"", b"\0" * 64])
 def test_a_file_that_is_no_text_is_left_alone(tmp_path: Path, data: bytes) -> None:
     run_of(tmp_path, {})

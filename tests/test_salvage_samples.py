@@ -147,6 +147,7 @@ def test_what_is_bad_by_itself_is_found(tmp_path, doctor):
     told = json.loads(done.stdout)
     assert (told["records"], told["kept"]) == (5, 2) and new.read_text() == f"{rows[0]}\n{rows[4]}"
     assert [e.split(": ")[1] for e in told["excluded"]] == ["empty", "torn_records", "not_finite"]
+    assert told["notes"] == ["That is 60% of the records: look at some of them before you train without them."]
     again = doctor("salvage", "exclude-samples", new, "-o", tmp_path / "more")
     assert again.returncode == 2 and "no bad record among the 2" in again.stderr and not (tmp_path / "more").exists()
 
@@ -173,7 +174,7 @@ def test_from_a_report(tmp_path, doctor):
             '{"id": 10, "text": ""}', '{"id": 11, "text": "loud"}']  # fmt: skip
     (run / "train.jsonl").write_text("\n".join(rows) + "\n")
     cited = [
-        CitedEvidence(id="E1", key="sample.empty", value="text", kind="line", file="train.jsonl", line=2),
+        CitedEvidence(id="E1", key="data.empty_fields", value="text", kind="line", file="train.jsonl", line=2),
         CitedEvidence(id="E2", key="sample.loss_outlier", value="11", kind="line", file="losses.csv", line=40),
         CitedEvidence(id="E3", key="sample.of_step", value="x", kind="line", file="train.jsonl", line=1),
         CitedEvidence(id="E4", key="sample.empty", value="text", kind="line", file="other.jsonl", line=3),

@@ -112,7 +112,7 @@ def exclude_samples(
         str | None, typer.Option(help="Records by the line they start on, from 1.", metavar="N,N-N")
     ] = None,
     from_report: Annotated[
-        str | None, typer.Option(help="Those a report calls bad, and others of that kind.", metavar="SESSION|FILE")
+        str | None, typer.Option(help="Those a report calls bad, and others of that kind.", metavar="SESSION|last|FILE")
     ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -211,11 +211,13 @@ def _report(name: str) -> Report:
         UsageError: there is none.
     """
     from ..report import Report
-    from ..store import load_report, usable_state
+    from ..store import load_report, reports, usable_state
 
     path = Path(name)
     if not path.is_file():
-        return load_report(usable_state()[0], name)
+        state = usable_state()[0]
+        newest = next(iter(reports(state)), None) if name == "last" else None
+        return load_report(state, newest.id if newest else name)
     try:
         return Report.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

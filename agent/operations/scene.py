@@ -84,7 +84,8 @@ def _first_trouble(facts: Facts) -> int | None:
 
 def _samples(facts: Facts, scene: Scene) -> dict[str, list[str]]:
     """The one data file whose records a report calls bad, and a name for what is kept of it."""
-    bad = [e for e in facts.get("sample.*") if e.key not in table()["not_bad"] and e.kind in ("line", "binary")]
+    blamed = (e for key in table()["records"] for e in facts.get(key))
+    bad = [e for e in blamed if e.key not in table()["not_bad"] and e.kind in ("line", "binary")]
     files = {path for e in bad if (path := placed(e, scene))}
     if len(files) != 1:
         return {}

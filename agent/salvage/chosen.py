@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import ParseError, UsageError
-from ..reading.datasets.bad_rows import faults_of, held_media
+from ..reading.datasets.bad_rows import NAMES, faults_of, held_media
 from ..reading.datasets.limits import limits
 from ..reading.datasets.rows import Fault, Source
 from ..reading.datasets.sampling import Look, stream
@@ -76,8 +76,10 @@ def cited(data: Path, roots: dict[str, Path], evidence: Iterable[Any]) -> Chosen
     """
     found = Chosen()
     for e in evidence:
-        family, _, kind = e.key.partition(".")
-        if e.kind == "absent" or (family != "sample" and e.key != "data.torn_records") or kind in _NOT_BAD:
+        family, _, kind = str(e.key).partition(".")
+        kind = str(NAMES.get(kind, kind)) if family == "data" else kind
+        blamed = family == "sample" or (family == "data" and kind in (*NAMES.values(), "torn_records"))
+        if e.kind == "absent" or not blamed or kind in _NOT_BAD:
             continue
         if kind in _BY_NAME:
             found.names[str(e.value)] = kind

@@ -20,6 +20,7 @@ from .packing import packed, unpacked
 from .row_lists import LISTED, list_of, offset_of, snippet
 from .text_records import ARRAY, MARK, Piece, elements, lines, rows
 
+_MANY = 0.1  # share of the records from which the checks rather than the data may be at fault
 _TABLES = {"csv": ",", "tsv": "\t"}
 
 
@@ -64,6 +65,9 @@ def exclude(data: Path, output: Path, chosen: Chosen, scan: bool, also: list[Pat
     except OSError as e:
         raise UsageError(f"{output} was not written: {e.strerror or e}") from None
     done.notes += [f"not looked at: {why}" for why in unread[:5]]
+    if scan and len(done.excluded) > _MANY * done.records:
+        share = len(done.excluded) / done.records
+        done.notes.append(f"That is {share:.0%} of the records: look at some of them before you train without them.")
     return done
 
 

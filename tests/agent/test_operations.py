@@ -132,7 +132,7 @@ def test_the_table_names_what_exists() -> None:
     emitted = list(all_tools().values())
     rows = [*table()["operations"], *(s for sources in table()["names"].values() for s in sources)]
     keys = [k for row in rows for k in row.get("keys", [])] + [k for group in table()["trouble"] for k in group]
-    for key in [*keys, *table()["not_bad"]]:
+    for key in [*keys, *table()["records"], *table()["not_bad"]]:
         family = key.removesuffix("*")
         assert any(t.allows(key) for t in emitted) or any(e.startswith(family) for t in emitted for e in t.emits), key
     for row in table()["operations"]:
@@ -227,6 +227,7 @@ def test_bad_records_lead_to_a_command(tmp_path: Path) -> None:
     assert command == (
         f"doctor salvage exclude-samples {tmp_path}/train.jsonl -o {new} --from-report 20261122-101010-abcdef"
     )
+    assert following("data.empty_samples", replace(bad, key="data.empty_fields"), scene=scene) == [command]
     outlier = replace(bad, key="sample.loss_outlier")
     assert following("loss.bad_batch", outlier, scene=scene) == []
     assert following("loss.bad_batch", bad, replace(bad, file="other.jsonl"), scene=scene) == []

@@ -26,7 +26,8 @@ PICTURES = 20_000  # files looked at
 PICTURES_LEFT = "pictures"  # the name by which those beyond are told
 _IDENTITY = ("id", "idx", "index", "sample_id", "sample_idx", "example_id", "uid", "data_id")
 _LOSS = ("loss", "sample_loss", "nll", "per_sample_loss")
-_NAMES = {
+# Keys below `data.` that blame a record, with what they are called below `sample.`.
+NAMES = {
     "empty_fields": "empty", "encoding_damage": "encoding", "label_out_of_range": "out_of_range",
     "not_finite": "not_finite",
     "token_out_of_range": "out_of_range", "all_masked": "all_masked", "control_characters": "encoding",
@@ -69,7 +70,7 @@ def faults_of(row: Row, limits: Limits, vocabulary: int | None, held: Held) -> I
     ]
     said: set[str] = set()
     for key, value, _ in found:
-        if (name := _NAMES[key]) not in said:
+        if (name := NAMES[key]) not in said:
             said.add(name)
             yield name, value
     length = sum(estimate(t) for t in row.texts()) or max(

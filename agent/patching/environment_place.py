@@ -44,7 +44,7 @@ def put_variable(doc: Document, name: str, word: str) -> list[Splice]:
         if made := _by_launcher(doc, reading, commands, stage, name, word):
             return made
     if not launch.blocks and launch.names & _ANOTHER_HOST:
-        return _before_program(launch, name, word)
+        return [splice for each in commands for splice in _before_program(each, name, word)]
     if launch.names & {"sudo"} or any(w.text in ("sudo", "-i") for c in commands for w in _before(c)):
         raise Unplaced("`sudo` or `env -i` gives the command an environment of its own")
     return [_export_line(doc, reading, min(commands, key=lambda c: _outermost(c).words[0].start), name, word)]
@@ -174,7 +174,7 @@ def _export_line(doc: Document, reading: ShellReading, launch: Launch, name: str
     outer = _outermost(launch)
     starts = [
         e for e in reading.launched
-        if not e.quote and e.stages and e.stages[0].name == "ray" and "start" in [w.text for w in e.words]
+        if not e.quote and any(s.name == "ray" for s in e.stages) and "start" in [w.text for w in e.words]
         and e.words[0].start < outer.words[0].start
     ]  # fmt: skip
     first = min([outer, *starts], key=lambda e: e.words[0].start)

@@ -110,11 +110,15 @@ def _part_blocks(reading: ShellReading, name: str) -> tuple[str, ...]:
 def groups_of(reading: ShellReading, launch: Launch) -> set[str]:
     """The groups of leaves that a command is given: its own, arrays and variables among its arguments."""
     named = references(launch.arguments)
+    made: dict[str, set[str]] = {}
+    for each in reading.launched:
+        for word in each.assigned:
+            made.setdefault(word.text.partition("=")[0].rstrip("+"), set()).update(references([word]))
+    for key, words in reading.script.arrays.items():
+        made.setdefault(key.partition("#")[0], set()).update(references(words))
+    for _ in range(3):  # an array or a text may be made of others
+        named = named | {inner for name in named for inner in made.get(name, ())}
     parts = {key for key in reading.script.arrays if key.partition("#")[0] in named}
-    for _ in range(3):  # an array may be made of others
-        inner = {n for key in parts for n in references(reading.script.arrays[key])}
-        named |= inner | {n for v in named if v in reading.known for n in re.findall(r"\$\{?(\w+)", reading.known[v])}
-        parts = {key for key in reading.script.arrays if key.partition("#")[0] in named}
     texts = {name for name in named if "--" in reading.known.get(name, "") and name not in parts}
     return {launch.group, *parts, *texts}
 

@@ -12,7 +12,7 @@ from .settings_values import parse
 from .settings_yaml import read_yaml
 from .shell_environment import passed_on
 from .shell_flags import flags, json_flag
-from .shell_launches import ASSIGN, DECLARES, Launch, body, launches, programs, quoted_launches
+from .shell_launches import ASSIGN, DECLARES, Launch, body, holds_command, launches, programs, quoted_launches
 from .shell_words import Script, Word, expand, read_script
 
 _SBATCH = re.compile(r"^#(?:SBATCH|FLUX:|BSUB|PBS)\s+(-{1,2}[\w-]+)(?:[= ]\s*(\S.*))?$")
@@ -45,20 +45,26 @@ def open_shell(text: str, first_line: int = 1, prefix: str = "") -> ShellReading
         reading.launched.append(launch)
         for word in launch.assigned:
             m = ASSIGN.match(word.text)
-            if m and _holds_command(m[2]):
+            if m and holds_command(m[2]):
                 reading.launched += [
                     replace(each, blocks=launch.blocks) for each in quoted_launches(word, m.start(2), m[2], m[1], known)
                 ]
+    _with_executors(reading)
     return reading
 
 
-def _holds_command(value: str) -> bool:
-    """Whether a variable holds a command line that begins with a launcher."""
-    first = value.split(None, 1)
-    if len(first) < 2 or "--" not in value:
-        return False
-    name = first[0].rsplit("/", 1)[-1]
-    return name in programs().launchers or re.fullmatch(r"python[\d.]*", name) is not None
+def _with_executors(reading: ShellReading) -> None:
+    """Commands of variables are run by the commands that name the variable: those stand around them."""
+    for held in reading.launched:
+        if held.outer is not None or held.quote is None:
+            continue
+        runs = [
+            e for e in reading.launched
+            if e is not held and e.words and held.group in references(e.words[len(e.assigned) :])
+            and e.words[0].text not in ("echo", "printf") and not e.declares
+        ]  # fmt: skip
+        if runs:
+            held.outer, held.blocks = runs[0], (*runs[0].blocks, *held.blocks)
 
 
 def references(words: list[Word]) -> set[str]:
@@ -153,7 +159,7 @@ def _assignment(
 ) -> Iterator[Leaf]:
     name, raw = m[1], m[2]
     value = expand(raw, known)
-    if _holds_command(raw):
+    if holds_command(raw):
         return  # read as the command that it is
     if re.search(r"(?:^|\s)--[A-Za-z]", value) and re.search(r"\s", value):
         inner = read_script(raw, word.line, body(word, m.start(2), raw))

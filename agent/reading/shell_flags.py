@@ -41,7 +41,7 @@ def flags(words: list[Word], known: dict[str, str], scope: str, group: str) -> I
         text = expand(word.text, known)
         m = _FLAG.match(text)
         if not m or re.match(r"-\d", text):
-            if (o := _OVERRIDE.match(text)) and "://" not in text:
+            if (o := _OVERRIDE.match(text)) and "://" not in text and not _several(word, text):
                 begin, end, inside = word.place(len(text) - len(o[2])) if text == word.text else _after(word, "=")
                 note = "inside" if inside else ""
                 yield Leaf(o[1], _scalar(o[2]), word.line, "override", scope, group, begin, end - begin, note=note)
@@ -54,12 +54,17 @@ def flags(words: list[Word], known: dict[str, str], scope: str, group: str) -> I
         yield from _flag(m, values, word, known, scope, group)
 
 
+def _several(word: Word, text: str) -> bool:
+    """Whether a variable holds several words, so that its text is no one override."""
+    return word.raw.startswith("$") and text != word.text and re.search(r"\s", text) is not None
+
+
 def _is_value(word: Word, known: dict[str, str]) -> bool:
     text = expand(word.text, known)
+    if re.match(r"\$\{\w+\[[@*]\]\}\Z|\$[@*]\Z|\$\{@|--\Z", text):
+        return False
     if word.quoted:
         return not text.startswith("--")
-    if re.match(r"\$\{\w+\[[@*]\]\}\Z|--\Z", text):
-        return False
     return not re.match(r"-{1,2}[A-Za-z]", text) and not (_OVERRIDE.match(text) and "/" not in text and "," not in text)
 
 

@@ -92,8 +92,21 @@ def launches(script: Script, known: dict[str, str], prefix: str = "") -> list[La
     return out
 
 
+def holds_command(value: str) -> bool:
+    """Whether the text of a variable is a command line of a launcher or of Python."""
+    for text in value.split():
+        if text.startswith("$") or ASSIGN.match(text):
+            continue  # variables for its environment
+        name = text.rsplit("/", 1)[-1]
+        known = name in programs().launchers or re.fullmatch(r"python[\d.]*", name)
+        return bool(known) and re.search(r"--\w|\.py\b|\s-m\s", value) is not None
+    return False
+
+
 def quoted_launches(word: Word, skip: int, text: str, group: str, known: dict[str, str]) -> list[Launch]:
     """The commands of a text that a word holds behind `skip` characters, as `CMD="torchrun ..."` does."""
+    if re.search(r"\\\r?\n", word.raw):  # continued lines are one, as they are for the shell
+        text = text.replace(" \n", "\\\n")
     script = read_script(text, word.line, body(word, skip, text))
     return [each for c in script.commands for each in _opened(c, group, known, script, word, None)]
 
@@ -114,7 +127,9 @@ def _opened(
             launch.assigned.append(word)
         elif word.text in DECLARES:
             launch.declares = word.text
-        elif word.text not in programs().wrappers and not (word.text == "eval" and len(launch.words) > index + 2):
+        elif word.text in programs().wrappers or (word.text == "eval" and len(launch.words) > index + 2):
+            pass
+        elif not (word.raw.startswith("$") and ASSIGN.match(expand(word.text, known).lstrip())):
             break
         index += 1
     launch.end = launch.words[-1].end
@@ -148,6 +163,11 @@ def _stages(launch: Launch, rest: list[Word], known: dict[str, str]) -> Iterator
     launching = name in programs().launchers or any(w.text in programs().modules for w in rest[: start + 1])
     if start and name.startswith("python") and rest[start].text in programs().modules:
         start = script_index(rest, known, start + 1)
+    if not start and launch.quote is not None and launch.outer is None and name in programs().launchers:
+        launch.stages.append(
+            Stage(name, rest[0], rest[1:], True)
+        )  # `LAUNCHER="torchrun ..."`: what it starts is elsewhere
+        return
     if not start:
         launch.stages.append(Stage(name, rest[0], [], False))
         _ends(launch, rest[0], rest[1:])
@@ -206,7 +226,8 @@ def _within(launch: Launch, word: Word, skip: int, known: dict[str, str]) -> Ite
     if deep >= _DEEP:
         return
     text = word.text[skip:]
-    text = expand(text, known) if text.lstrip().startswith("$") else text
+    if re.fullmatch(r"\s*\$(?:\w+|\{\w+\})\s*", text):  # a variable that holds a command stands for itself
+        text = "" if holds_command(known.get(text.strip("\t\n ${}"), "")) else expand(text, known)
     script = read_script(text, word.line, body(word, skip, text))
     for number, command in enumerate(script.commands):
         yield from _opened(command, f"{launch.group}.{number}", known, script, word, launch)
@@ -230,7 +251,7 @@ def script_index(words: list[Word], known: dict[str, str], begin: int = 1) -> in
             return i + 1
         if text.endswith((".py", ".sh")) and not text.startswith("-") and "=" not in text:
             return i
-        if i > 0 and not words[i - 1].text.startswith("--") and _starts_program(words, i):
+        if i > 0 and not re.match(r"--[^=]*\Z", words[i - 1].text) and _starts_program(words, i):
             return i
     return 0
 

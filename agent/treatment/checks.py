@@ -55,8 +55,11 @@ def _memory(ws: Workspace, then: Workspace) -> str:
     if not found:
         return ""
     model = max(found, key=lambda d: memory_model.parameters_of(d.model)).model
+    plans = [plan_of(w) for w in (ws, then)]
+    if plans[0].assumed != plans[1].assumed:  # places that disagree: the difference would be one of assumptions
+        return ""
     try:
-        before, after = (memory_model.of(model, plan_of(w).plan) for w in (ws, then))
+        before, after = (memory_model.of(model, p.plan) for p in plans)
     except ValueError:  # sizes that cannot be, such as more stages than layers
         return ""
     if before.plan == after.plan or abs(before.peak.total - after.peak.total) < 0.01 * GIB:

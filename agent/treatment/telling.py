@@ -9,7 +9,7 @@ import yaml
 
 from ..patching import REMOVE, Edit
 from ..playbook import KNOWLEDGE, Fix
-from .recipe import Recipe
+from .recipe import MICRO, STEPS, Recipe
 
 SHOWN = 160  # characters of an old or new value
 
@@ -37,6 +37,8 @@ def risk(fix: Fix, wanted: Recipe) -> str:
         return fix.risk
     table = _table()
     known, before = table["risks"], wanted.before
+    if {MICRO, STEPS} == wanted.values.keys():
+        return known[MICRO]["kept"]
     told = [_fitting(known.get(name, {}), value, before.get(name)) for name, value in wanted.values.items()]
     told += [table["variables"].get(variable, "") for variable in fix.env]
     return " ".join(dict.fromkeys(filter(None, told)))

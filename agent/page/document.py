@@ -66,7 +66,6 @@ def _parts(
     known = found.anchors
     titled = {s.title: s for s in said.sections}
     first = titled.get("What happened") or titled.get("Answer")
-    restart = titled.get("Starting again")
     parts: list[tuple[str, str, Html | None]] = []
     if first is not None:
         parts.append(("story", first.title, words(first, known)))
@@ -75,7 +74,7 @@ def _parts(
         ("curves", "Curves", curves),
         ("chain", "How it went", chain(report, known)),
         ("fixes", "What to do", fixes(report)),
-        ("again", "Starting again", again(report.restart, words(restart, known) if restart else None)),
+        ("again", "Starting again", again(report.restart, titled.get("Starting again"))),
         ("evidence", "Evidence", evidence(found, seen) if report.evidence else None),
         ("rivals", "What was ruled out" if report.status == "confirmed" else "Also considered", rivals(report, known)),
     ]
@@ -85,6 +84,5 @@ def _parts(
 
 def _footer(report: Report, said: Outline, seen: list[Window]) -> Html:
     lines = [tag("p", clipped(line, 1_000)) for line in said.footer[:40]]
-    history = [tag("p", clipped(line, 1_000)) for line in report.meta.history[:20] if line not in said.footer]
     without = [] if seen or not report.evidence else [tag("p", "The lines around the evidence could not be read.")]
-    return tag("footer", tag("hr"), *lines, *history, *without)
+    return tag("footer", tag("hr"), *lines, *without)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from ..report import Before, Choice, Patch, Report, ReportFix, Restart
+from ..outline import Section
+from ..report import Before, ByHand, Choice, Patch, Report, ReportFix, Restart
 from ..sanitize import one_line
 from .markup import Html, clipped, joined, raw, tag, within
 from .story import command, left_out
@@ -30,7 +31,7 @@ def _fix(number: int, fix: ReportFix, patches: dict[str, Patch], session: str) -
     own = [patches[p] for p in fix.patches if p in patches]
     parts: list[Html | str | None] = [tag("h3", f"{number}. {clipped(one_line(fix.title), 300)}")]
     parts += [_said("Why", fix.why), _said("Risk", fix.risk)]
-    parts += [_patch(p) for p in own[:PATCHES]]
+    parts += [_patch(p, fix) for p in own[:PATCHES]]
     parts.append(left_out(len(own) - PATCHES, "patches are"))
     if own and session:
         ids = " ".join(shlex.quote(p.id) for p in own[:PATCHES])
@@ -39,20 +40,32 @@ def _fix(number: int, fix: ReportFix, patches: dict[str, Patch], session: str) -
         parts += [command(f"doctor apply {shlex.quote(session)} {ids}")]
     orders, more = within([command(c) for c in fix.commands[:ORDERS]], _ORDER_BYTES)
     parts += [*orders, left_out(more + max(len(fix.commands) - ORDERS, 0), "commands are")]
-    for hand in fix.by_hand[:ORDERS]:
-        where = clipped(f"By hand, in {one_line(hand.where)}" if hand.where else "By hand", 300)
-        why = f": {clipped(one_line(hand.why), _TEXT)}" if hand.why else None
-        parts.append(tag("p", tag("b", where), why))
-        parts.append(tag("pre", tag("code", clipped(hand.text, 4_000)), class_="cmd text"))
+    parts += [_by_hand(hand) for hand in fix.by_hand[:ORDERS]]
+    parts.append(left_out(len(fix.by_hand) - ORDERS, "changes by hand are"))
     return tag("article", *parts, _said("Then check", fix.verify))
+
+
+def _by_hand(hand: ByHand) -> Html:
+    """A change that no patch carries: where it goes, why there is none, and the text to put in, if it is known."""
+    lead = "By hand" if hand.text else "No patch"
+    where = f"{lead}{' in ' if hand.text else ' for '}{one_line(hand.where)}" if hand.where else lead
+    why = f": {clipped(one_line(hand.why), _TEXT)}" if hand.why else None
+    text = tag("pre", tag("code", clipped(hand.text, 4_000)), class_="cmd text") if hand.text else None
+    return joined(tag("p", tag("b", clipped(where, 300)), why), text)
 
 
 def _said(name: str, text: str) -> Html | None:
     return tag("p", tag("b", f"{name}: "), clipped(one_line(text), _TEXT)) if text else None
 
 
-def _patch(patch: Patch) -> Html:
-    """A diff. Its lines keep their signs, so that no colour is needed to read it."""
+def _patch(patch: Patch, fix: ReportFix | None = None) -> Html:
+    """A diff. Its lines keep their signs, so that no colour is needed to read it.
+
+    Args:
+        fix: that it belongs to, whose words are not said again.
+    """
+    told = (fix.title, fix.why, fix.risk, fix.verify) if fix else ()
+    title, why, risk, verify = ("" if t in told else t for t in (patch.title, patch.why, patch.risk, patch.verify))
     lines = patch.diff.split("\n")
     if lines and not lines[-1]:
         lines.pop()
@@ -63,9 +76,9 @@ def _patch(patch: Patch) -> Html:
     edits = tag("ul", *(tag("li", clipped(one_line(e), 300)) for e in patch.edits[:ORDERS])) if patch.edits else None
     return tag(
         "div", tag("h4", f"{one_line(patch.id)}: {clipped(one_line(patch.file), 300)}"),
-        by if patch.by == "model" else None, _said("What", patch.title), _said("Why", patch.why), edits,
+        by if patch.by == "model" else None, _said("What", title), _said("Why", why), edits,
         tag("div", *rows, class_="diff"), tag("p", note, class_="note") if note else None,
-        _said("Risk", patch.risk), _said("Then check", patch.verify), class_="patch",
+        _said("Risk", risk), _said("Then check", verify), class_="patch",
     )  # fmt: skip
 
 
@@ -75,15 +88,16 @@ def _diff_row(line: str, number: int) -> Html:
     return tag("div", clipped(one_line(ended), DIFF_WIDTH), "\n", class_=kind)
 
 
-def again(restart: Restart | None, words: Html | None) -> Html | None:
+def again(restart: Restart | None, advice: Section | None) -> Html | None:
     """Whether and from where to start again: a row for each checkpoint, and what came before.
 
     Args:
-        words: the advice as the other forms of the report say it.
+        advice: as the other forms of the report say it.
     """
     if restart is None:
         return None
-    parts = [words or tag("p", _ADVICE[restart.advice])]
+    said = [tag("p", clipped(item.text, _TEXT)) for item in advice.items if not item.mark] if advice else []
+    parts = said or [tag("p", _ADVICE[restart.advice])]
     if restart.lost_gpu_hours is not None and not restart.choices:
         parts.append(tag("p", f"{restart.lost_gpu_hours:,.1f} GPU-hours are lost."))
     if restart.choices:
@@ -107,7 +121,7 @@ def _choices(choices: list[Choice]) -> Html:
     names = ("checkpoint", "step", "clean", "steps lost", "GPU-hours lost", "why")
     rows = [tag("tr", *(tag("th", n, scope="col") for n in names))]
     for c in choices[:CHOICES]:
-        clean = {True: "yes", False: "no", None: "not read"}[c.clean]
+        clean = {True: "yes", False: "no", None: "" if c.step == 0 else "not read"}[c.clean]
         hours = "" if c.lost_gpu_hours is None else f"{c.lost_gpu_hours:,.1f}"
         cells = (_count(c.step), clean, _count(c.lost_steps), hours, clipped(one_line(c.why), 300))
         head = tag("th", clipped(one_line(c.checkpoint), 300), scope="row")

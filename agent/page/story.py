@@ -16,7 +16,7 @@ _TEXT, _SIGN = 1_200, 200  # characters of an item, of a sign
 _BYTES = 100_000  # of a section
 _AGAIN = {
     "restart": "Start it again as it is.",
-    "restart_excluding": "Start it again without the machines below.",
+    "restart_excluding": "Start it again on other machines.",
     "fix_first": "Repair it before you start it again.",
     "stop": "Do not go on with it.",
 }

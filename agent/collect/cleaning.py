@@ -10,6 +10,7 @@ from typing import Any
 from ..redact import Redactor
 
 ROUNDS = 4
+SHORTEST = 6  # digits of a number that may be a secret
 
 
 class Cleaning:
@@ -40,7 +41,7 @@ class Cleaning:
         """
         if isinstance(value, str):
             return self._named(value, name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and name:
+        if isinstance(value, int | float) and not isinstance(value, bool) and name and len(str(value)) >= SHORTEST:
             shown = self._named(str(value), name)
             return value if shown == str(value) else shown
         if isinstance(value, list | tuple):

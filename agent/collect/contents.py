@@ -25,6 +25,7 @@ class Contents:
     files: list[dict[str, Any]] = field(default_factory=list)
     out: list[dict[str, str]] = field(default_factory=list)
     used: int = 0
+    _taken: set[str] = field(default_factory=set)
 
     @property
     def room(self) -> int:
@@ -57,10 +58,11 @@ class Contents:
         return {self.cleaning.text(name): text.encode("utf-8", "replace") for name, text in self.texts.items()}
 
     def _free(self, name: str) -> str:
-        taken, number, free = {n.casefold() for n in self.texts}, 1, name
-        while free.casefold() in taken:
+        number, free = 1, name
+        while free.casefold() in self._taken:  # a file system may not tell capitals apart
             number += 1
             free = f"{name}~{number}"
+        self._taken.add(free.casefold())
         return free
 
 

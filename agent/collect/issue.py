@@ -109,10 +109,15 @@ def _environment(ws: Workspace) -> Iterator[tuple[str, str, str]]:
         told["cuda"] = [{**built[0], "value": value}]
     now = _this_machine(ws)
     for name in (*ALWAYS, *(n for n in BESIDE if n in told and n not in ALWAYS)):
-        rows = told.get(name, [])[:4]
+        rows = [r for r in told.get(name, []) if not _shorter(r, told[name])][:4]
         value = ", ".join(dict.fromkeys(str(r["value"]) for r in rows)) or now.get(name, "")
         place = ", ".join(f"{r['file']}:{r['line']}" for r in rows)
         yield name.replace("_", " "), value, place or ("this machine, asked now" if value else "nowhere")
+
+
+def _shorter(row: dict, rows: list[dict]) -> bool:
+    """Whether another place tells the same version in full: `3.11` beside `3.11.9`."""
+    return any(str(other["value"]).startswith(f"{row['value']}.") for other in rows)
 
 
 def _this_machine(ws: Workspace) -> dict[str, str]:

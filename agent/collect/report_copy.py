@@ -22,7 +22,7 @@ def diagnosed(ws: Workspace, question: str = "") -> Report:
 
     report: Report | None = None
     with tempfile.TemporaryDirectory(prefix="doctor-") as state:
-        for event in diagnose(ws, question or QUESTION, state=Path(state)):
+        for event in diagnose(ws, question or QUESTION, state=Path(state), history=False):
             if isinstance(event, ReportReady):
                 report = event.report
         assert report is not None  # `diagnose` ends with it or raises

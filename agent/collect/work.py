@@ -161,7 +161,11 @@ class Work:
 
         if not self.readable:
             return made.left
-        tables, events = by_file(self.ws), self._events()
+        try:
+            tables, events = by_file(self.ws), self._events()
+        except ParseError as e:  # a file went away while the curves were read
+            self.contents.out.append({"member": "series", "why": str(e)})
+            return made.left
         files = {f.name: f for f in self.files}
         standing = [n for n in tables if n in files and n not in whole and stands_in(files[n], n in whole)]
         replaced = set()

@@ -149,7 +149,8 @@ def _named(names: Any) -> dict[str, str]:
 
 def _default(name: str) -> str:
     """What an empty setting amounts to."""
-    return {"state": str(state_folder()), "cache": str(cache_folder())}.get(name, "-")
+    state = str(state_folder())
+    return {"state": state, "cache": str(cache_folder()), "history": state}.get(name, "-")
 
 
 def _is_there(path: Path) -> bool:

@@ -283,7 +283,7 @@ def _again(report: Report) -> Section:
 
 def _choice(choice: Choice, *, best: bool) -> Item:
     """A checkpoint, whether it is known to be clean and what is lost with it; of the best, why and how to go on."""
-    known = " (read whole, clean)" if choice.clean else "" if choice.step == 0 else " (not read whole)"
+    known = " (read whole, clean)" if choice.clean else "" if choice.step == 0 else " (not proved clean)"
     lost = f", {choice.lost_steps} steps lost" if choice.lost_steps is not None else ""
     lost += f", {choice.lost_gpu_hours:g} GPU-hours" if choice.lost_gpu_hours is not None else ""
     return Item(

@@ -19,7 +19,7 @@ from .resume import commands, writer_of
 if TYPE_CHECKING:
     from ..workspace import Workspace
 
-READ_AT_ONCE = 256 << 20  # bytes of a checkpoint that is read whole while the report is made
+READ_AT_ONCE = 256 << 20  # bytes of checkpoints that are read whole while the report is made
 FILES_AT_ONCE = 256
 SECONDS = 5.0  # for all reading here
 LOOKED_AT = 4  # newest checkpoints that may be judged here
@@ -42,14 +42,14 @@ def choices(ws: Workspace, facts: Facts, cost: Cost, *, carried: bool) -> list[C
     Args:
         carried: what the run saved carries the fault, whenever it was saved.
     """
-    trouble = _trouble(ws, facts)
     held = [c for c in checkpoints(ws) if not c.good]
+    trouble = _trouble(ws, facts) if held else None
     before = [c for c in reversed(held) if not _after(c, trouble)]
     known = dict(_verdicts(ws, facts, before))
     usable = [c for c in before if known.get(_key(c), ("unknown", ""))[0] != "damaged"]
     usable.sort(key=lambda c: known.get(_key(c), ("unknown", ""))[0] != "clean")  # stable: newest first within each
     passed = list(_passed_over(held, before, known, trouble))
-    found = [_choice(ws, c, cost, known.get(_key(c), ("unknown", ""))[0], trouble) for c in usable[:SHOWN]]
+    found = [_choice(ws, c, cost, known.get(_key(c), ("unknown", "")), trouble) for c in usable[:SHOWN]]
     if cost.reached is not None and cost.reached > 0 and (carried or not found or found[0].step is None):
         steps, hours = cost.lost(0)
         why = "every checkpoint of this run carries the fault" if carried and held else ""
@@ -93,12 +93,14 @@ def _verdicts(
 ) -> Iterator[tuple[tuple[str, str], tuple[Word, str]]]:
     """What is known of each: what a check has found, else what little reading finds of the newest."""
     told = {(e.run, e.member): e for e in facts.get("checkpoint.verdict") if e.kind != "absent"}
+    room = READ_AT_ONCE
     with Deadline(SECONDS):
         for number, checkpoint in enumerate(newest_first):
             if (e := told.get(_key(checkpoint))) is not None:
                 yield _key(checkpoint), (_word(e.value), e.text.split(": ", 2)[-1])
             elif number < LOOKED_AT and len(checkpoint.all) <= FILES_AT_ONCE:
-                verdict = judged(ws, checkpoint, "full" if checkpoint.size <= READ_AT_ONCE else "structure")
+                verdict = judged(ws, checkpoint, "full" if checkpoint.size <= room else "structure")
+                room -= checkpoint.size if checkpoint.size <= room else 0
                 yield _key(checkpoint), (verdict.word, verdict.why)
 
 
@@ -123,7 +125,10 @@ def _passed_over(
             yield f"not {c.name}: damaged, {why}"
 
 
-def _choice(ws: Workspace, checkpoint: Checkpoint, cost: Cost, word: Word, trouble: Trouble | None) -> Choice:
+def _choice(
+    ws: Workspace, checkpoint: Checkpoint, cost: Cost, verdict: tuple[Word, str], trouble: Trouble | None
+) -> Choice:
+    word, because = verdict
     path = _path(ws, checkpoint)
     steps, hours = cost.lost(checkpoint.step)
     when = f"from before {trouble.what}" if trouble else ""
@@ -131,7 +136,7 @@ def _choice(ws: Workspace, checkpoint: Checkpoint, cost: Cost, word: Word, troub
     if word != "clean":
         root = _root(ws, checkpoint)
         verify = f"doctor tool verify-checkpoint {shlex.quote(str(root))} --path {shlex.quote(checkpoint.name)}"
-        when = "; ".join(filter(None, [when, f"not read whole yet, so first: {verify}"]))
+        when = "; ".join(filter(None, [when, f"not proved clean ({because or 'not read'}), so first: {verify}"]))
     return Choice(
         checkpoint=checkpoint.name, step=checkpoint.step, clean=True if word == "clean" else None, lost_steps=steps,
         lost_gpu_hours=hours, resume=resume, why=when,

@@ -32,7 +32,7 @@ ASKS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 DIAGNOSE = "Run `dcgmi diag -r 3` on the node and attach its result."
 ON_GPUS = ("hw.", "speed.thermal")
-ROWS, PLACES = 30, 6
+ROWS, PLACES, BEFORE = 30, 6, 10
 _JOB = re.compile(rb"\bSLURM_JOB_?ID\W{1,3}(\d{1,12})\b|\*\*\* (?:JOB|STEP) (\d{1,12})")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -75,7 +75,7 @@ def _write(paper: Paper, ws: Workspace, report: Report, cause: str | None, attac
     paper.head("Evidence")
     _evidence(paper, seen)
     paper.head("Seen before")
-    _before(paper, report)
+    _before(paper, report, named)
     paper.head("Impact")
     _impact(paper, ws, report)
     paper.head("What was tried")
@@ -153,12 +153,32 @@ def _places(places: list[str]) -> str:
     return ", ".join(places[:PLACES]) + (f" and {len(places) - PLACES} more" if len(places) > PLACES else "")
 
 
-def _before(paper: Paper, report: Report) -> None:
-    before = report.restart.before if report.restart else []
-    for one in before:
-        paper.item(f"{one.time}: {one.cause} ({one.status})", remark=f"same {', '.join(one.same)}" if one.same else "")
-    if not before:
-        paper.say(f"{UNKNOWN.capitalize()}: no earlier diagnosis of this cause is in the history.")
+def _before(paper: Paper, report: Report, named: list[str]) -> None:
+    rows = [("", b.time, b.cause, b.status, b.session) for b in (report.restart.before if report.restart else [])]
+    rows += list(_named_before(named, report.session))
+    once = {row[-1]: row for row in rows}  # a row that names its node goes before one that does not
+    for node, time, cause, status, _ in sorted(once.values(), key=lambda r: r[1], reverse=True)[:BEFORE]:
+        paper.item(f"{time}: {cause} ({status})", remark=f"node {node}" if node else "")
+    if not once:
+        paper.say(f"{UNKNOWN.capitalize()}: no earlier diagnosis of these nodes or of this kind is in the history.")
+
+
+def _named_before(named: list[str], session: str) -> Iterator[tuple[str, str, str, str, str]]:
+    """Earlier diagnoses of this team that name a node; none where the history cannot be read."""
+    from ..history.database import Unusable, reading
+    from ..history.diagnoses import Wanted, found
+    from ..history.place import place_of
+    from ..store import usable_state
+
+    place = place_of(usable_state()[0])
+    for node in named:
+        try:
+            entries = reading(place, lambda base, n=node: found(base, Wanted(node=n, limit=BEFORE)), [])
+        except Unusable:
+            return
+        for e in entries:
+            if e.session != session:
+                yield node, e.time, e.cause, e.status, e.session
 
 
 def _impact(paper: Paper, ws: Workspace, report: Report) -> None:

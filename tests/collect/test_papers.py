@@ -53,6 +53,19 @@ def test_a_ticket_names_node_card_events_and_what_is_asked(
     assert not list(lost_card.parent.glob("*.tar.gz")) and not list(Path.cwd().glob("doctor-bundle-*"))
 
 
+def test_a_ticket_tells_of_earlier_diagnoses_of_the_node(
+    lost_card: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    order = ["collect", str(lost_card), "--no-machine", "--ticket", "-", "--quiet"]
+    assert main(order) == 0 and main(order) == 0  # collecting adds nothing to the history
+    assert "no earlier diagnosis of these nodes" in capsys.readouterr().out.split("## Impact")[1]
+    assert main(["triage", str(lost_card), "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(order) == 0
+    told = capsys.readouterr().out.split("## Seen before")[1].split("## Impact")[0]
+    assert "hw.gpu\\_fell\\_off\\_bus (confirmed) (node node17)" in told
+
+
 def test_a_ticket_is_refused_where_the_machines_are_not_at_fault(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

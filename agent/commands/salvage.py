@@ -241,7 +241,7 @@ def _tell(as_json: bool, data: dict[str, Any], lines: Sequence[str], commands: S
 
 
 class _Bar:
-    """Bytes copied so far, on a terminal only."""
+    """Bytes read or copied so far, on a terminal only."""
 
     def __init__(self, quiet: bool) -> None:
         self._shown = not quiet and sys.stderr.isatty()
@@ -252,9 +252,9 @@ class _Bar:
 
     def add(self, count: int) -> None:
         self._done += count
-        if self._shown and self._done - self._last > 256 << 20:
+        if self._shown and self._done - self._last > 8 << 20:
             self._last = self._done
-            sys.stderr.write(f"\r{self._done / 2**30:.1f} GiB copied")
+            sys.stderr.write(f"\r{self._done / 2**20:.0f} MiB")
             sys.stderr.flush()
 
     def __exit__(self, *exc: object) -> None:

@@ -15,6 +15,7 @@ from ..reading.datasets.rows import Fault, Source
 from ..reading.datasets.sampling import Look, stream
 from ..reading.datasets.tokenizer import tokenizer
 from ..workspace import Workspace
+from .copying import Progress
 
 _RANGES = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
 _MOST = 10_000_000  # records that a list may name
@@ -103,7 +104,7 @@ def _is(data: Path, roots: dict[str, Path], evidence: Any) -> bool:
     return there.resolve() == data.resolve()
 
 
-def look_through(ws: Workspace, source: Source, chosen: Chosen) -> list[str]:
+def look_through(ws: Workspace, source: Source, chosen: Chosen, progress: Progress) -> list[str]:
     """Add the records that the checks find to those that are known; what could not be read is returned.
 
     With no kinds and no names in `chosen`, all that is wrong with a record counts.
@@ -115,6 +116,7 @@ def look_through(ws: Workspace, source: Source, chosen: Chosen) -> list[str]:
     unread: list[str] = []
     try:
         for row in stream(ws, source, one):
+            progress(row.size)
             bad = [key for key, _ in faults_of(row, known, vocabulary, held) if every or key in chosen.kinds]
             name = next((str(row.fields[n]) for n in _IDENTITY if n in row.fields), str(row.number))
             if name in chosen.names:

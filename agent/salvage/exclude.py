@@ -60,7 +60,7 @@ def exclude(data: Path, output: Path, chosen: Chosen, scan: bool, also: list[Pat
     refuse_existing(data, output)
     try:
         ws, source = _opened(data, also)
-        unread = look_through(ws, source, chosen) if scan else []
+        unread = look_through(ws, source, chosen, progress) if scan else []
         done = _written(data, output, source, chosen, progress)
     except OSError as e:
         raise UsageError(f"{output} was not written: {e.strerror or e}") from None

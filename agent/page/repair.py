@@ -42,7 +42,8 @@ def _fix(number: int, fix: ReportFix, patches: dict[str, Patch], session: str) -
     parts += [*orders, left_out(more + max(len(fix.commands) - ORDERS, 0), "commands are")]
     parts += [_by_hand(hand) for hand in fix.by_hand[:ORDERS]]
     parts.append(left_out(len(fix.by_hand) - ORDERS, "changes by hand are"))
-    return tag("article", *parts, _said("Then check", fix.verify))
+    told = fix.verify and any(fix.verify in p.verify for p in own)
+    return tag("article", *parts, None if told else _said("Then check", fix.verify))
 
 
 def _by_hand(hand: ByHand) -> Html:
@@ -64,8 +65,9 @@ def _patch(patch: Patch, fix: ReportFix | None = None) -> Html:
     Args:
         fix: that it belongs to, whose words are not said again.
     """
-    told = (fix.title, fix.why, fix.risk, fix.verify) if fix else ()
-    title, why, risk, verify = ("" if t in told else t for t in (patch.title, patch.why, patch.risk, patch.verify))
+    told = {t.rstrip(".") for t in (fix.title, fix.why, fix.risk, fix.verify)} if fix else set()
+    words = (patch.title, patch.why, patch.risk, patch.verify)
+    title, why, risk, verify = ("" if t.rstrip(".") in told else t for t in words)
     lines = patch.diff.split("\n")
     if lines and not lines[-1]:
         lines.pop()

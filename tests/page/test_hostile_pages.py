@@ -115,16 +115,16 @@ def test_ten_thousand_pieces_of_evidence_stay_small(tmp_path: Path) -> None:
     ids = [e["id"] for e in found]
     report = sample(
         evidence=found, summary=[{"text": "x" * 9_000, "cites": ids}, *[{"text": "x" * 9_000, "cites": ids[:9]}] * 300],
-        chain=[{"evidence": i, "role": "cascade", "text": "y" * 5_000} for i in ids],
+        chain=[{"evidence": i, "role": "cascade", "text": "y" * 5_000} for i in ids[:500]],
         differential=[{"id": f"c.{n}", "confidence": 0.0, "supported_by": ids, "contradicted_by": ids[:9]} for n in range(9)],
         checked=[{"tool": f"t{n}", "outcome": "failed", "why": "z" * 3_000} for n in range(500)],
         next_steps=["<" * 4_000] * 500,
-        fixes=[{"title": "&" * 5_000, "why": "<" * 5_000, "commands": ["\"" * 9_000] * 90, "patches": ["P1"]}] * 60,
-        patches=[{"id": "P1", "file": "a", "sha256": "", "diff": "\n".join(["+" + "<" * 900] * 30_000)}],
+        fixes=[{"title": "&" * 5_000, "why": "<" * 5_000, "commands": ["\"" * 9_000] * 30, "patches": ["P1"]}] * 20,
+        patches=[{"id": "P1", "file": "a", "sha256": "", "diff": "\n".join(["+" + "<" * 300] * 10_000)}],
     )  # fmt: skip
     page, _ = checked(as_html(report, Workspace([tmp_path], live=False)))
     said = page.said()
-    assert re.search(r"29,\d{3} more lines of this diff", said)
+    assert re.search(r"9,\d{3} more lines of this diff", said)
     assert re.search(r"\d\d more are in the JSON report", said)
     assert "more pieces of evidence" in said
 

@@ -119,7 +119,7 @@ def _carry_out(made: Plan, journal: Journal, wish: _Wish, report: Report, source
     for change in made.changes:
         print_line(one_line(f"changed {change.target.path} ({', '.join(p.id for p in change.patches)})"))
     for verify in dict.fromkeys(p.verify for c in made.changes for p in c.patches if p.verify):
-        print_line(one_line(f"verify: {verify}"))
+        print_line(one_line(verify))
     print_line(f"take it back with: doctor undo {entry.id}")
     return 0
 

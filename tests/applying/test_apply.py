@@ -173,6 +173,25 @@ def test_texts_of_every_kind(old: str, new: str, tmp_path: Path, doctor) -> None
     assert file.read_bytes() == old.encode()
 
 
+@pytest.mark.parametrize(
+    "name", ["my conf.yaml", 'quo"te\\.yaml', "配置 é.yaml", "new\nline.yaml", "-rf.yaml", "a b/c d.yaml"]
+)
+def test_names_of_every_kind(name: str, tmp_path: Path, doctor) -> None:
+    file, named = one_file(tmp_path, "a: 1\n", "a: 2\n", name)
+    done = doctor("apply", named, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert file.read_text() == "a: 2\n" and "new\nline" not in done.stdout
+    assert doctor("undo", "--yes").returncode == 0 and file.read_text() == "a: 1\n"
+
+
+def test_line_ends_of_another_system_are_told_once(tmp_path: Path, doctor) -> None:
+    _, named = one_file(tmp_path, "a: 1\r\nb: 2\r\n", "a: 1\r\nb: 9\r\n")
+    shown = doctor("apply", named, "--dry-run").stdout
+    assert "lines end in CRLF" in shown and "\\r" not in shown
+    _, named = one_file(tmp_path, "a: 1\r\nb: 2\n", "a: 1\r\nb: 9\r\n")
+    assert "+b: 9\\r" in doctor("apply", named, "--dry-run").stdout  # a change of the line end itself is seen
+
+
 def test_a_patch_made_without_the_byte_order_mark_keeps_it(tmp_path: Path, doctor) -> None:
     file, named = one_file(tmp_path, "a: 1\n", "a: 2\n")
     file.write_bytes(b"\xef\xbb\xbfa: 1\n")

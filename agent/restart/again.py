@@ -8,7 +8,7 @@ from ..predicates import Facts
 from ..reading.roster import roster
 from ..report import Report
 from .advice import culprits, outcome_of
-from .choices import BEGINNING, choices
+from .choices import BEGINNING, beginning, choices
 from .cost import cost_of
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def complete(report: Report, facts: Facts, ws: Workspace) -> None:
         sure = best.clean or best.checkpoint == BEGINNING
         restart.from_checkpoint = best.checkpoint if best.clean else None
         restart.lost_steps, restart.lost_gpu_hours = (best.lost_steps, best.lost_gpu_hours) if sure else (None, None)
+    elif cost.reached and restart.advice in ("restart", "restart_excluding"):
+        restart.choices = [beginning(cost, "no checkpoint is among these files; name their folder with --run too")]
     if restart.advice == "restart_excluding":
         restart.exclude = culprits(outcome, proof_of(report, facts), facts, lambda rank: _host_of(ws, facts, rank))
         if not restart.exclude and outcome.find:

@@ -37,7 +37,7 @@ class Trouble:
 
 
 def choices(ws: Workspace, facts: Facts, cost: Cost, *, carried: bool) -> list[Choice]:
-    """Where to go on from, the best first; empty where nothing says that the run ever came to train.
+    """Where to go on from, the best first; empty where no checkpoint is among the files of the run.
 
     Args:
         carried: what the run saved carries the fault, whenever it was saved.
@@ -50,15 +50,20 @@ def choices(ws: Workspace, facts: Facts, cost: Cost, *, carried: bool) -> list[C
     usable.sort(key=lambda c: known.get(_key(c), ("unknown", ""))[0] != "clean")  # stable: newest first within each
     passed = list(_passed_over(held, before, known, trouble))
     found = [_choice(ws, c, cost, known.get(_key(c), ("unknown", "")), trouble) for c in usable[:SHOWN]]
-    if cost.reached is not None and cost.reached > 0 and (carried or not found or found[0].step is None):
-        steps, hours = cost.lost(0)
-        why = "every checkpoint of this run carries the fault" if carried and held else ""
-        why = why or ("" if found else "no checkpoint from before the trouble is here")
-        beginning = Choice(checkpoint=BEGINNING, step=0, lost_steps=steps, lost_gpu_hours=hours, why=why)
-        found = [beginning, *found] if carried else [*found, beginning]
+    if held and cost.reached and (carried or not found):
+        why = (
+            "every checkpoint of this run carries the fault" if carried else "no checkpoint is from before the trouble"
+        )
+        found.insert(0, beginning(cost, why))
     if found and passed:
         found[0].why = "; ".join(filter(None, [found[0].why, *passed[:3]]))
     return found
+
+
+def beginning(cost: Cost, why: str) -> Choice:
+    """Everything once more."""
+    steps, hours = cost.lost(0)
+    return Choice(checkpoint=BEGINNING, step=0, lost_steps=steps, lost_gpu_hours=hours, why=why)
 
 
 def _trouble(ws: Workspace, facts: Facts) -> Trouble | None:

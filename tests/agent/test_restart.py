@@ -232,3 +232,13 @@ def test_a_report_ends_with_where_to_go_on(damaged: bool, tmp_path: Path) -> Non
     assert last.report.root_cause.id == "dist.node_failure" and restart is not None and restart.advice == "restart"
     assert restart.from_checkpoint == ("checkpoint-2" if damaged else "checkpoint-4") and restart.exclude == []
     assert restart.choices[0].resume and restart.lost_steps == (5 if damaged else 3)
+
+
+def test_without_the_checkpoints_nothing_is_said_to_be_lost_for_sure(tmp_path: Path) -> None:
+    log(tmp_path, last=9)
+    broken = completed(Workspace([tmp_path]), "memory.host_oom").restart
+    assert broken is not None and broken.choices == [] and broken.lost_steps is None
+    gone = completed(Workspace([tmp_path]), "dist.node_failure").restart
+    assert gone is not None and gone.lost_steps is None
+    (only,) = gone.choices
+    assert only.checkpoint == "the beginning" and "name their folder with --run" in only.why

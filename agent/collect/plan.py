@@ -18,7 +18,7 @@ FIRST = ("config", "environment", "capture")  # short and telling: up to half of
 SMALL = 64 << 10  # of a checkpoint's short texts
 _PACKED = re.compile(r"\.(?:gz|zst|bz2|xz)$", re.IGNORECASE)
 _UNPACKED = 30  # times its size that a packed file is taken to have
-_OWN = re.compile(r"(?:^|/)doctor-bundle-[\w-]+\.tar\.gz$")
+_OWN = re.compile(r"(?:^|/)(?:doctor-bundle-[\w-]+\.tar\.gz|\.doctor-bundle-\w+)$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def _write(paper: Paper, ws: Workspace, report: Report, cause: str | None, attac
     paper.head("Evidence")
     _evidence(paper, seen)
     paper.head("Seen before")
-    _before(paper, report, named)
+    _before(paper, ws, report, named)
     paper.head("Impact")
     _impact(paper, ws, report)
     paper.head("What was tried")
@@ -153,24 +153,24 @@ def _places(places: list[str]) -> str:
     return ", ".join(places[:PLACES]) + (f" and {len(places) - PLACES} more" if len(places) > PLACES else "")
 
 
-def _before(paper: Paper, report: Report, named: list[str]) -> None:
+def _before(paper: Paper, ws: Workspace, report: Report, named: list[str]) -> None:
     rows = [("", b.time, b.cause, b.status, b.session) for b in (report.restart.before if report.restart else [])]
-    rows += list(_named_before(named, report.session))
+    rows += list(_named_before(ws, named, report.session))
     once = {row[-1]: row for row in rows}  # a row that names its node goes before one that does not
     for node, time, cause, status, _ in sorted(once.values(), key=lambda r: r[1], reverse=True)[:BEFORE]:
-        paper.item(f"{time}: {cause} ({status})", remark=f"node {node}" if node else "")
+        paper.item(f"{time}: {cause} ({status})", remark=node)
     if not once:
         paper.say(f"{UNKNOWN.capitalize()}: no earlier diagnosis of these nodes or of this kind is in the history.")
 
 
-def _named_before(named: list[str], session: str) -> Iterator[tuple[str, str, str, str, str]]:
+def _named_before(ws: Workspace, named: list[str], session: str) -> Iterator[tuple[str, str, str, str, str]]:
     """Earlier diagnoses of this team that name a node; none where the history cannot be read."""
     from ..history.database import Unusable, reading
     from ..history.diagnoses import Wanted, found
     from ..history.place import place_of
     from ..store import usable_state
 
-    place = place_of(usable_state()[0])
+    place, here = place_of(usable_state()[0]), {str(r.absolute()) for r in ws.roots}
     for node in named:
         try:
             entries = reading(place, lambda base, n=node: found(base, Wanted(node=n, limit=BEFORE)), [])
@@ -178,7 +178,8 @@ def _named_before(named: list[str], session: str) -> Iterator[tuple[str, str, st
             return
         for e in entries:
             if e.session != session:
-                yield node, e.time, e.cause, e.status, e.session
+                same = ", an earlier look at this run" if e.root in here else ""
+                yield f"node {node}{same}", e.time, e.cause, e.status, e.session
 
 
 def _impact(paper: Paper, ws: Workspace, report: Report) -> None:
@@ -198,10 +199,13 @@ def _known(value: object) -> object:
 
 
 def _job(ws: Workspace) -> str:
-    """The scheduler's number of the job, where a file names one."""
+    """The scheduler's number of the job and its name, where files tell them."""
+    from ..history.row import job_of
+
+    name, number = job_of(ws)
+    if name or number:
+        return " ".join(t for t in (number, name) if t)
     for file in ws.files:
-        if m := re.search(r"(?:slurm|job)[-_](\d{2,12})(?:[._-]|$)", file.path.name):
-            return m[1]
         if file.role in ("log", "capture", "config") and (m := _JOB.search(ws.head(file))):
             return (m[1] or m[2]).decode()
     return ""

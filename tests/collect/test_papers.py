@@ -63,7 +63,7 @@ def test_a_ticket_tells_of_earlier_diagnoses_of_the_node(
     capsys.readouterr()
     assert main(order) == 0
     told = capsys.readouterr().out.split("## Seen before")[1].split("## Impact")[0]
-    assert "hw.gpu\\_fell\\_off\\_bus (confirmed) (node node17)" in told
+    assert "hw.gpu\\_fell\\_off\\_bus (confirmed) (node node17, an earlier look at this run)" in told
 
 
 def test_a_ticket_is_refused_where_the_machines_are_not_at_fault(

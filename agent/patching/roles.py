@@ -6,7 +6,8 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from .spelling import lineage
+from ..reading.settings_python import dotted
+from .spelling import lineage, listed
 
 if TYPE_CHECKING:
     from .document import Document, Found
@@ -36,7 +37,22 @@ def elsewhere(doc: Document, found: Found) -> bool:
     others = OTHERS | _NOT_FOR.get(found.name, set()) if not found.own else OTHERS
     if any(others & _parts(segment) for segment in above):
         return True
-    return doc.form == "python" and other_call(doc, leaf.line)
+    return doc.form == "python" and (other_call(doc, leaf.line) or _not_passed(doc, found))
+
+
+def _not_passed(doc: Document, found: Found) -> bool:
+    """Whether a dictionary of the code does not reach the framework: its call is there, and takes no such name."""
+    if found.leaf.style != "dict" or found.scope == "deepspeed":
+        return False
+    calls, line = listed("calls", doc.framework) or (), found.leaf.line
+    made = [n for n in ast.walk(doc.tree) if isinstance(n, ast.Call) and dotted(n.func).rpartition(".")[2] in calls]
+    if not made or any(n.lineno <= line <= (n.end_lineno or 0) for n in made):
+        return False
+    if any(k.arg is None for n in made for k in n.keywords):
+        return False
+    named = {n.id for call in made for n in ast.walk(call) if isinstance(n, ast.Name)}
+    homes = [n for n in doc.tree.body if isinstance(n, ast.Assign) and n.lineno <= line <= (n.end_lineno or 0)]
+    return not any(_name(target) in named for n in homes for target in n.targets)
 
 
 def _parts(name: str) -> set[str]:

@@ -45,7 +45,7 @@ def standing(doc: Document, name: str, at: int = 0) -> list[Found]:
 
 
 def _narrowed(doc: Document, found: list[Found]) -> list[Found]:
-    for keep in (_given, _own, _awake, _at_home, _first_spelled, _said):
+    for keep in (_given, _in_call, _own, _awake, _at_home, _first_spelled, _said):
         found = keep(doc, found) or found
     return found
 
@@ -105,6 +105,13 @@ def _passes(doc: Document, found: Found) -> str:
 
 def _may_be_passed(doc: Document, found: Found) -> bool:
     return found.leaf.style == "default" or (found.leaf.style == "assignment" and in_class(doc, found.leaf.line))
+
+
+def _in_call(doc: Document, found: list[Found]) -> list[Found]:
+    """What the framework's call is given, before names and dictionaries of the code that bear the same name."""
+    calls = listed("calls", doc.framework) or ()
+    given = [f for f in found if f.leaf.style == "keyword" and f.leaf.note in calls]
+    return [f for f in found if f in given or f.scope == "deepspeed"] if given else found
 
 
 def _own(doc: Document, found: list[Found]) -> list[Found]:
@@ -187,8 +194,9 @@ def site(doc: Document, found: Found) -> Site:
     if not leaf.width and leaf.value is None and doc.form == "yaml" and leaf.column:
         return _empty(doc, found)
     start, end = doc.span(leaf)
-    if leaf.style == "flag" and isinstance(leaf.value, list) and settings_map().canonical[found.name].type != "list":
-        raise Unplaced("more than one word stands behind the flag")
+    if isinstance(leaf.value, list) and settings_map().canonical[found.name].type != "list":
+        several = "more than one word stands behind the flag"
+        raise Unplaced(several if leaf.style == "flag" else "it is a list of values")
     if leaf.note == "switch":
         return Site(found, start, end)
     source = doc.text[start:end]

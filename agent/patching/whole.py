@@ -75,13 +75,11 @@ def _flat(tree: Any, path: str, depth: int = 0) -> Iterator[tuple[str, str]]:
 def _loader() -> Any:
     """A loader that builds nothing: a value with a tag is what stands behind the tag."""
 
-    class Plain(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        pass
-
     def plain(loader: Any, _: str, node: Any) -> Any:
         if isinstance(node, yaml.MappingNode):
             return loader.construct_mapping(node, deep=True)
         return loader.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else str(node.value)
 
-    Plain.add_multi_constructor("", plain)
-    return Plain
+    loader: Any = type("Plain", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
+    loader.add_multi_constructor("", plain)
+    return loader

@@ -9,7 +9,7 @@ RATE = {"learning_rate": 1e-6}
 GRPO = "policy:\n  optimizer: {kwargs: {lr: 1e-4}}\n  megatron_cfg:\n    enabled: %s\n    optimizer: {lr: 5e-6}\ngrpo: {seed: 1}\n"
 
 PLACED = [
-    # (file, framework, text, edits, old -> new, once)
+    # (file, framework, text, edits, old -> new)
     ("a.sh", "verl", "python -m verl.trainer.main_ppo actor_rollout_ref.actor.optim.lr=1e-5 critic.optim.lr=1e-5\n", RATE,
      "actor.optim.lr=1e-5", "actor.optim.lr=1e-6"),
     ("a.sh", "openrlhf", "python a.py --micro_train_batch_size 1 --actor_learning_rate 5e-7 --critic_learning_rate 5e-7\n", RATE,
@@ -33,6 +33,13 @@ PLACED = [
      "default=1e-4", "default=1e-6"),
     ("a.py", "pytorch", "import torch\n@dataclass\nclass C:\n    lr: float = 1e-4\nopt = AdamW(m, lr=cfg.lr)\n", RATE,
      "float = 1e-4", "float = 1e-6"),
+    ("a.py", "hf", "config = {'learning_rate': 1e-4}\nwandb.init(config=config)\na = TrainingArguments('x')\n", RATE,
+     "'x')", "'x', learning_rate=1e-6)"),
+    ("a.py", "hf", "more = {'learning_rate': 1e-4}\na = TrainingArguments('x', **more)\n", RATE, "1e-4", "1e-6"),
+    ("a.py", "hf", "learning_rate = 1e-4\nn = f'{learning_rate}'\na = TrainingArguments(learning_rate=learning_rate)\n", RATE,
+     "(learning_rate=learning_rate)", "(learning_rate=1e-6)"),
+    ("a.py", "hf", "d = {'zero_optimization': {'stage': 2}, 'optimizer': {'params': {'lr': 1e-4}}}\n"
+     "a = TrainingArguments(learning_rate=1e-4, deepspeed=d)\n", RATE, "1e-4", "1e-6"),
     ("a.json", "deepspeed", '{"zero_optimization": {}, "optimizer": {"params": {"lr": 1e-4}}, "scheduler": {"params": {"warmup_max_lr": 1e-4}}}',
      RATE, "1e-4", "1e-6"),
     ("a.yaml", "axolotl", "x: &lr 1e-4\nlearning_rate: *lr  # c\nother: *lr\n", RATE, "learning_rate: *lr", "learning_rate: 1.0e-6"),
@@ -52,6 +59,8 @@ def test_the_place_that_is_read_is_changed(name, framework, text, edits, old, ne
 
 
 UNCLEAR = [
+    ("a.py", "hf", "space = {'learning_rate': [1e-5, 2e-5]}\na = f(**space)\n", RATE, "list of values"),
+    ("a.py", "hf", "a = TrainingArguments('x', learning_rate=a if b else 1e-4)\n", RATE, "computed"),
     ("a.yaml", "hf", "one:\n  learning_rate: 1e-4\ntwo:\n  learning_rate: 1e-4\n", RATE, "which one is meant"),
     ("a.py", "pytorch", "import torch\na = AdamW(m, lr=1e-4)\nb = AdamW(n, lr=3e-4)\n", RATE, "different values"),
     ("a.json", "deepspeed",

@@ -51,9 +51,7 @@ def choices(ws: Workspace, facts: Facts, cost: Cost, *, carried: bool) -> list[C
     passed = list(_passed_over(held, before, known, trouble))
     found = [_choice(ws, c, cost, known.get(_key(c), ("unknown", "")), trouble) for c in usable[:SHOWN]]
     if held and cost.reached and (carried or not found):
-        why = (
-            "every checkpoint of this run carries the fault" if carried else "no checkpoint is from before the trouble"
-        )
+        why = "every checkpoint of this run carries the fault" if carried else "no checkpoint here can be used"
         found.insert(0, beginning(cost, why))
     if found and passed:
         found[0].why = "; ".join(filter(None, [found[0].why, *passed[:3]]))

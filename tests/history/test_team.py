@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -164,6 +166,21 @@ def test_a_history_that_cannot_be_used_costs_a_word_and_no_diagnosis(
     assert report.root_cause.id == "env.hub_access" and report.restart is not None
     told = [text for text in report.meta.degraded if "history" in text]
     assert len(told) == 1 and str(tmp_path / "file") in told[0] and "\n" not in told[0]
+
+
+def test_a_history_that_somebody_holds_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from traindoctor.agent.history import team
+
+    monkeypatch.setattr(team, "SECONDS", 0.4)
+    state = tmp_path / "state"
+    report_on(tmp_path / "first", HUB.format(day=1), state)
+    with closing(sqlite3.connect(state / "history.sqlite", isolation_level=None)) as base:
+        base.execute("BEGIN EXCLUSIVE")
+        held = report_on(tmp_path / "run", HUB.format(day=2), state)
+    assert held.root_cause.id == "env.hub_access"
+    (told,) = held.meta.degraded
+    assert "locked" in told and "goes on without it" in told
+    assert rows(state) == 1
 
 
 def test_what_only_answers_is_not_kept(tmp_path: Path) -> None:

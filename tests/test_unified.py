@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from traindoctor.agent.errors import DiffRefused
 from traindoctor.agent.unified import applied, reversed_, together, unified
@@ -124,6 +124,26 @@ def test_refused(diff: str, words: str) -> None:
     assert applied(GOOD, "a\nb\nz\n", "f") == "a\nc\nz\n"
     with pytest.raises(DiffRefused, match=words):
         applied(diff, "a\nb\nz\n", "f")
+
+
+PIECE = st.sampled_from(
+    ["\n", "@@ -1 +1 @@\n", "-", "+", " ", "\\ No newline at end of file\n", "--- a/f\n", "0", "9", ",", "a"]
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.integers(0, len(GOOD)), st.integers(0, 4), PIECE | FREE), max_size=6), st.booleans())
+def test_a_damaged_diff_is_refused_or_does_what_it_says(damage: list[tuple[int, int, str]], drift: bool) -> None:
+    diff = GOOD
+    for at, cut, put in damage:
+        diff = diff[:at] + put + diff[at + cut :]
+    try:
+        new = applied(diff, "a\nb\nz\n", "f", drift=drift)
+    except DiffRefused:
+        return
+    assert applied(reversed_(diff, "f"), new, "f", drift=drift) == "a\nb\nz\n"
+    body = diff.split("\n", 2)[2].split("\n")
+    assert all(row[1:] in new for row in body if row.startswith("+")), "an added line is missing"
 
 
 def test_too_many_hunks() -> None:

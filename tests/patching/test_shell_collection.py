@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from shell_oracle import accepts, differences, names_of, run
 from traindoctor.agent.patching import REMOVE, change
 from traindoctor.agent.patching.environment import change_variables
-
-from shell_oracle import accepts, differences, names_of, run
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 NAMES = sorted(path.name for path in SCRIPTS.iterdir())

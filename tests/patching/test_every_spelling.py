@@ -13,8 +13,8 @@ from traindoctor.agent.patching.model import Unplaced, same
 from traindoctor.agent.patching.sites import standing
 from traindoctor.agent.patching.spelling import among, listed, raw_value, table
 from traindoctor.agent.reading.settings_map import Spelling, settings_map
-from traindoctor.agent.reading.shell_flags import SWITCHES
 from traindoctor.agent.reading.settings_values import UNSET
+from traindoctor.agent.reading.shell_flags import SWITCHES
 
 MAP = settings_map()
 # Frameworks whose spellings hold in files of other kinds too: their native form first.

@@ -63,7 +63,8 @@ def names(proof: Sequence[Evidence], facts: Facts, scene: Scene) -> dict[str, li
         known["node"] = nodes
     if session := re.fullmatch(r"[\w-]{1,80}", scene.session, re.ASCII):
         known["session"] = [session[0]]
-    if len(scene.roots) == 1 and (root := next(iter(scene.roots.values()))) != "-":
+    runs = {e.run for e in proof} or set(scene.roots)
+    if len(runs) == 1 and (root := scene.roots.get(min(runs), "-")) != "-":
         known["run"] = [root]
     known.update(_paths(proof, facts, scene))
     known.update(_samples(facts, scene))

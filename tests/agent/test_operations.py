@@ -66,6 +66,16 @@ def test_what_the_evidence_knows_is_filled_in() -> None:
     ]
 
 
+def test_beside_a_healthy_run_paths_are_those_of_the_one_that_failed() -> None:
+    both = Scene({"r1": "/runs/bad", "r2": "/runs/good"})
+    assert commands("doctor tool list-checkpoints <run>", lost(), scene=both) == [
+        "doctor tool list-checkpoints /runs/bad"
+    ]
+    assert commands("doctor tool list-checkpoints <run>", scene=both) == ["doctor tool list-checkpoints <run>"]
+    e = Evidence(key="checkpoint.truncated", kind="binary", file="r1/checkpoint-4/optimizer.pt", member="m", id="E1")
+    assert commands("ls -l <checkpoint>", e, scene=both) == ["ls -l /runs/bad/checkpoint-4"]
+
+
 def test_what_is_not_surely_one_stays_open() -> None:
     other = replace(lost("n3"), text=XID.replace("8b", "0a"), id="E2")
     assert commands("nvidia-smi -i <index>", lost(), other) == ["nvidia-smi -i <index>"]

@@ -49,22 +49,20 @@ def training_commands(doc: Document, framework: str) -> list[Launch]:
         Unplaced: no command of the script does.
     """
     reading = shell_of(doc.clean)
-    kept = [each for each in reading.launched if not _carries_on(reading, each) and not is_aside(each)]
+    if (known := reading.trains.get(framework)) is not None:
+        return known
+    held = {each.group for each in reading.launched if not each.group[:1].isdigit() and ":" not in each.group}
+    around = {id(each.outer) for each in reading.launched if each.outer is not None}
+    kept = [e for e in reading.launched if id(e) not in around and not _carries_on(held, e) and not is_aside(e)]
     scopes = set(lineage(framework))
-    own = {
-        each.group: sum(
-            f.own and f.scope in scopes and f.leaf.style in ("flag", "override") and f.leaf.group in names
-            for f in doc.found
-        )
-        for each in kept
-        for names in [groups_of(reading, each)]
-    }
-    told = [each for each in kept if own[each.group]]
+    own = {f.leaf.group for f in doc.found if f.own and f.scope in scopes and f.leaf.style in ("flag", "override")}
+    told = [each for each in kept if own & groups_of(reading, each)]
     kept = told or [each for each in kept if _program_trains(each)]
     for prefer in (lambda each: bool(_TRAINS.search(_title(each))), lambda each: bool(each.names & _STARTS)):
         kept = [each for each in kept if prefer(each)] or kept
     if not kept:
         raise Unplaced("no command of the script takes it")
+    reading.trains[framework] = kept
     return kept
 
 
@@ -109,25 +107,20 @@ def _part_blocks(reading: ShellReading, name: str) -> tuple[str, ...]:
 
 def groups_of(reading: ShellReading, launch: Launch) -> set[str]:
     """The groups of leaves that a command is given: its own, arrays and variables among its arguments."""
+    if (kept := reading.groups.get(id(launch))) is not None:
+        return kept
     named = references(launch.arguments)
-    made: dict[str, set[str]] = {}
-    for each in reading.launched:
-        for word in each.assigned:
-            made.setdefault(word.text.partition("=")[0].rstrip("+"), set()).update(references([word]))
-    for key, words in reading.script.arrays.items():
-        made.setdefault(key.partition("#")[0], set()).update(references(words))
     for _ in range(3):  # an array or a text may be made of others
-        named = named | {inner for name in named for inner in made.get(name, ())}
+        named = named | {inner for name in named for inner in reading.made_of.get(name, ())}
     parts = {key for key in reading.script.arrays if key.partition("#")[0] in named}
     texts = {name for name in named if "--" in reading.known.get(name, "") and name not in parts}
-    return {launch.group, *parts, *texts}
+    reading.groups[id(launch)] = {launch.group, *parts, *texts}
+    return reading.groups[id(launch)]
 
 
-def _carries_on(reading: ShellReading, launch: Launch) -> bool:
-    """Whether a command only starts another that stands in a variable or within its quotes."""
-    held = {each.group for each in reading.launched if not each.group[:1].isdigit() and ":" not in each.group}
-    inside = any(each.outer is launch for each in reading.launched)
-    return inside or not launch.words or bool(references(launch.words[:6]) & held and launch.group not in held)
+def _carries_on(held: set[str], launch: Launch) -> bool:
+    """Whether a command only starts another that a variable holds."""
+    return not launch.words or bool(references(launch.words[:6]) & held and launch.group not in held)
 
 
 def _title(launch: Launch) -> str:

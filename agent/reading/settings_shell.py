@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from .settings_json import read_json
 from .settings_leaf import Leaf, Lines, Sheet
@@ -20,7 +21,7 @@ _PROMPT = re.compile(r"^(?:\+{1,4}|\$|>|%|#)\s+(?=\S)")
 _REFERENCE = re.compile(r"\$\{?(\w+)")
 
 
-@dataclass(slots=True)
+@dataclass
 class ShellReading:
     """A script opened up: its words, what its variables are, all that it launches.
 
@@ -30,10 +31,23 @@ class ShellReading:
     script: Script
     known: dict[str, str]
     launched: list[Launch] = field(default_factory=list)
+    groups: dict[int, set[str]] = field(default_factory=dict)  # of leaves, kept by who asks: `id` of a launch -> names
+    trains: dict[str, list[Launch]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def by_group(self) -> dict[str, Launch]:
         return {each.group: each for each in self.launched}
+
+    @cached_property
+    def made_of(self) -> dict[str, set[str]]:
+        """Variable or array -> the variables and arrays that its text names."""
+        made: dict[str, set[str]] = {}
+        for each in self.launched:
+            for word in each.assigned:
+                made.setdefault(word.text.partition("=")[0].rstrip("+"), set()).update(references([word]))
+        for key, words in self.script.arrays.items():
+            made.setdefault(key.partition("#")[0], set()).update(references(words))
+        return made
 
 
 def open_shell(text: str, first_line: int = 1, prefix: str = "") -> ShellReading:

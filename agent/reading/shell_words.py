@@ -62,7 +62,7 @@ class Script:
 
     def put_array(self, name: str, words: list[Word], adds: bool, position: int) -> None:
         """Keep an array, or a part of one."""
-        parts = [key for key in self.arrays if key.partition("#")[0] == name]
+        parts = [key for key in self.arrays if key.partition("#")[0] == name] if name in self.arrays else []
         if not adds and not self.blocks.at(position):
             for key in parts:
                 del self.arrays[key]

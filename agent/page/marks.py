@@ -35,12 +35,12 @@ class Mark:
     time: str | None = None
 
     def on(self, series: Series) -> float | None:
-        """Where it falls on a curve: at the last point written before it, or at its step."""
+        """Where it falls on a curve: at its step, or at the last point written before it."""
+        if self.step is not None and series.stepped:
+            return self.step
         if self.file == series.file.name and self.offset is not None:
             before = int(np.searchsorted(series.offsets, self.offset, side="right"))
             return float(series.steps[max(before - 1, 0)])
-        if self.step is not None:
-            return self.step if series.stepped else None
         stamp = stamp_of(self.time) if self.time else None
         return _by_time(series, stamp) if stamp else None
 

@@ -87,7 +87,10 @@ def _grid(figure: Figure, x: Axis, y: Axis) -> list[Html]:
     for value in x.ticks(4):
         at = x.place(value)
         parts.append(tag("line", class_="axis", x1=at, x2=at, y1=TOP + HEIGHT, y2=TOP + HEIGHT + 4))
-        parts.append(tag("text", said_step(value), class_="tick middle", x=at, y=TOP + HEIGHT + 17))
+        text, side = said_step(value), "middle"
+        if at + 3.5 * len(text) > WIDTH:  # half of it would stand outside of the drawing
+            at, side = WIDTH - 1, "end"
+        parts.append(tag("text", text, class_=f"tick {side}", x=at, y=TOP + HEIGHT + 17))
     parts.append(tag("line", class_="axis", x1=x.start, x2=x.end, y1=TOP + HEIGHT, y2=TOP + HEIGHT))
     return parts
 

@@ -21,6 +21,9 @@ ALLOWED: dict[str, set[str]] = {
 }  # fmt: skip
 
 
+_INLINE = {"a", "b", "br", "code", "q", "small", "span", "strong"}
+
+
 @dataclass
 class Page(HTMLParser):
     """Elements with their attributes in order, and the text under each kind of element, as a browser takes them."""
@@ -76,6 +79,8 @@ def checked(text: str) -> tuple[Page, ET.Element]:
         assert tag in ALLOWED, f"<{tag}> is none of ours"
         assert set(attributes) <= ALLOWED[tag], f"<{tag} {sorted(attributes)}>"
     assert list(_names(tree)) == [(tag, sorted(attributes)) for tag, attributes in page.elements]
+    for name in ("p", "h1", "h2", "h3", "h4", "small", "code", "pre"):  # a browser would close these before a block
+        assert {e.tag for outer in tree.iter(name) for e in outer.iter()} <= {name, *_INLINE}
     ids = page.values("id")
     assert len(ids) == len(set(ids))
     for link in page.values("href"):
@@ -86,6 +91,7 @@ def checked(text: str) -> tuple[Page, ET.Element]:
     digest = base64.b64encode(hashlib.sha256("".join(style).encode()).digest()).decode()
     policy = next(a["content"] for t, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
     assert f"default-src 'none'; style-src 'sha256-{digest}'" in policy
+    assert style[0].count("{") == style[0].count("}")
     assert "unsafe" not in policy and "url(" not in style[0] and "@import" not in style[0]
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]", text)
     assert len(text.encode()) <= 3 << 20

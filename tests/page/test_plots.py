@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traindoctor.agent.page.axes import axis_of, said, steps_axis
+from traindoctor.agent.page.marks import Mark
 from traindoctor.agent.page.plot import HEIGHT, LEFT, TOP, WIDTH, Curve, Figure, draw, path
 from traindoctor.agent.page.thin import MOST, Points, band, gaps, segments, strips, thinned
-from traindoctor.agent.page.view import View
+from traindoctor.agent.page.view import View, view
+from traindoctor.agent.reading.curves import curves
+from traindoctor.agent.workspace import Workspace
 
 from tests.page.parsed import points as corners
 
@@ -171,3 +175,31 @@ def test_labels_stand_apart() -> None:
     assert (np.diff(heights) >= 12.9).all()
     assert all(e[0].text == f"variant {n} with a long name" for n, e in enumerate(reversed(found)))
     assert heights[0] >= TOP and heights[-1] <= TOP + HEIGHT + 5
+
+
+def test_marks_fall_where_step_place_and_clock_say(tmp_path: Path) -> None:
+    lines = [f"2026-03-04 02:00:{n:02} step {10 * n} loss {3 - n / 50}" for n in range(50)]
+    (tmp_path / "train.log").write_text("\n".join([*lines[:30], "RuntimeError: it broke", *lines[30:]]))
+    [series] = [s for s in curves(Workspace([tmp_path], live=False)).of("loss") if len(s) == 50]
+    place = sum(len(line) + 1 for line in lines[:30])
+    assert Mark("m", step=123.0, file="train.log", offset=place).on(series) == 123
+    assert Mark("m", file="train.log", offset=place).on(series) == 290
+    assert Mark("m", file="train.log", offset=0).on(series) == 0
+    assert Mark("m", file="other.log", offset=place).on(series) is None
+    assert Mark("m", time="2026-03-04 02:00:17.500").on(series) == 170
+    assert Mark("m", time="Mar  4 02:00:17 2026").on(series) == 170
+    assert Mark("m", time="2026-03-04 03:00:00").on(series) == 490
+    assert Mark("m", time="2026-03-04 01:00:00").on(series) is None  # before all of it
+    assert Mark("m", time="[12345.678901]").on(series) is None  # a clock that says nothing of this one
+
+
+@pytest.mark.parametrize(("at", "shown"), [(2_400.0, (1_950, 2_600)), (None, (0, 2_990)), (40_000.0, (0, 2_990))])
+def test_the_view_is_around_the_event(tmp_path: Path, at: float | None, shown: tuple[int, int]) -> None:
+    (tmp_path / "train.log").write_text("\n".join(f"step {n} loss 2.5" for n in range(0, 3_000, 10)))
+    found, near = view(
+        curves(Workspace([tmp_path], live=False)).of("loss"), {} if at is None else {"first failure": at}
+    )
+    assert (found.low, found.high) == shown
+    assert (found.first, found.last) == (0, 2_990)
+    assert found.whole == (shown == (0, 2_990))
+    assert bool(near) == (at == 2_400)

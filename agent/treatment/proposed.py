@@ -29,6 +29,7 @@ TITLE = "proposed by the model"
 RISK = "No recipe stands behind it: read it before you apply it."
 LINES = 200  # changed ones that a person can be asked to read
 WIDTH = 380  # characters of such a line: what is longer is not shown whole where one is asked
+REASON = 1_200  # characters of what a model says for an edit
 SHORT = 80  # characters of a text that is told word for word
 _ROLES = ("config", "code", "environment")
 _SETTINGS = (".yaml", ".yml", ".json", ".jsonc", ".json5", ".toml", ".ini", ".cfg", ".conf", ".properties")
@@ -180,6 +181,8 @@ def _reason(
     said = " ".join(edit.why.split())
     if not said:
         return "", ""
+    if len(said) > REASON:
+        return "", f"it is longer than {REASON} characters"
     line = target.text.count("\n", 0, span.start) + 1
     own = Evidence(
         key=_OWN, value=True, kind="line", file=target.name, line=line, text=f"{edit.find}\n{edit.replace}", id=_OWN

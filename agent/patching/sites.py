@@ -111,7 +111,10 @@ def _in_call(doc: Document, found: list[Found]) -> list[Found]:
     """What the framework's call is given, before names and dictionaries of the code that bear the same name."""
     calls = listed("calls", doc.framework) or ()
     given = [f for f in found if f.leaf.style == "keyword" and f.leaf.note in calls]
-    return [f for f in found if f in given or f.scope == "deepspeed"] if given else found
+    found = [f for f in found if f in given or f.scope == "deepspeed"] if given else found
+    named = {doc.source(f.leaf) for f in found if f.leaf.style in ("keyword", "dict")}
+    taken = any(f.own and f.leaf.style == "keyword" for f in found)
+    return [f for f in found if f.leaf.style != "assignment" or not (taken or f.leaf.key in named)]
 
 
 def _own(doc: Document, found: list[Found]) -> list[Found]:

@@ -95,6 +95,9 @@ def _word(canonical: Canonical, spelling: Spelling, scope: str, value: Any, old:
         return word
     if old is not None and words is not None and isinstance(old.value, str) and value in words:
         return words[value]
+    switched = any(isinstance(v, bool) for v in canonical.values.values())
+    if old is not None and isinstance(old.value, bool) and isinstance(value, str) and not switched:
+        raise Unplaced(f"a switch stands there, and what it takes for {value} is not known")
     back = settings_map().convert(spelling, value)
     if same(back, value):
         return value

@@ -38,6 +38,8 @@ PLACED = [
     ("a.py", "hf", "more = {'learning_rate': 1e-4}\na = TrainingArguments('x', **more)\n", RATE, "1e-4", "1e-6"),
     ("a.py", "hf", "learning_rate = 1e-4\nn = f'{learning_rate}'\na = TrainingArguments(learning_rate=learning_rate)\n", RATE,
      "(learning_rate=learning_rate)", "(learning_rate=1e-6)"),
+    ("a.py", "unsloth", "max_seq_length = 8\nm = FastLanguageModel.from_pretrained('x', max_seq_length=max_seq_length)\nf(max_seq_length)\n",
+     {"sequence_length": 4}, "=max_seq_length", "=4"),
     ("a.py", "hf", "d = {'zero_optimization': {'stage': 2}, 'optimizer': {'params': {'lr': 1e-4}}}\n"
      "a = TrainingArguments(learning_rate=1e-4, deepspeed=d)\n", RATE, "1e-4", "1e-6"),
     ("a.json", "deepspeed", '{"zero_optimization": {}, "optimizer": {"params": {"lr": 1e-4}}, "scheduler": {"params": {"warmup_max_lr": 1e-4}}}',
@@ -59,6 +61,7 @@ def test_the_place_that_is_read_is_changed(name, framework, text, edits, old, ne
 
 
 UNCLEAR = [
+    ("a.yaml", "", "mixed_precision: true\nlr: 1\n", {"precision": "bf16"}, "a switch stands there"),
     ("a.py", "hf", "space = {'learning_rate': [1e-5, 2e-5]}\na = f(**space)\n", RATE, "list of values"),
     ("a.py", "hf", "a = TrainingArguments('x', learning_rate=a if b else 1e-4)\n", RATE, "computed"),
     ("a.yaml", "hf", "one:\n  learning_rate: 1e-4\ntwo:\n  learning_rate: 1e-4\n", RATE, "which one is meant"),

@@ -16,7 +16,6 @@ BLOCK = 64 << 10  # bytes that are cleaned at a time
 BLOCKS = 256  # of them that are kept
 PACKED = 4 << 20  # size of a packed file up to which it is unpacked again for a quotation
 HIDDEN = "<SECRET>"
-LEAST = 5  # characters of a value that is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +46,13 @@ class Context:
         return raw, "\n".join(block.clean[first:last])
 
     def value(self, value: Any, name: str, offset: int, size: int) -> Any:
-        """A value that was read from a line, unless the line without its secrets does not show it."""
-        if not isinstance(value, str) or len(value) < LEAST:
+        """A value that was read from a line. Where the line holds a secret, no more of it than the clean line shows."""
+        if isinstance(value, list):
+            return [self.value(v, name, offset, size) for v in value]
+        if not isinstance(value, str):
             return value
-        raw, clean = self.lines(name, offset, offset + size)
-        return HIDDEN if value in raw and value not in clean else value
+        raw, clean = self.lines(name, offset, offset + size + (len(value) if "\n" in value else 0))
+        return value if raw == clean or value in clean else HIDDEN
 
     def _block(self, name: str, number: int, count: int) -> _Block:
         """Stretch `number` of a file and `count` - 1 after it, with a margin on both sides."""

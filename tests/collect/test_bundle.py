@@ -151,7 +151,7 @@ def test_a_full_disk_is_told(job: Path, tmp_path: Path) -> None:
         shell = Recording(Live())
         (job / "noise.log").write_bytes(os.urandom(60000).hex().encode())
         with pytest.raises(UsageError, match="No space left"):
-            collect(Workspace([job], live=False, shell=shell), shell, small / "b.tar.gz")
+            collect(Workspace([job], live=False, shell=shell), shell, small / "b.tar.gz", diagnose=False)
         assert list(small.iterdir()) == []
     finally:
         subprocess.run(["umount", "-l", small], check=True)
@@ -178,5 +178,5 @@ def test_a_bug_in_a_tool_costs_its_answer_and_not_the_bundle(
     tools = {**all_tools(), "host_health": dataclasses.replace(host_health, function=broken)}
     monkeypatch.setattr("traindoctor.agent.collect.machine.all_tools", lambda: tools)
     shell = Recording(Live())
-    bundle = collect(Workspace([job], shell=shell, live=True), shell, tmp_path / "b.tar.gz")
+    bundle = collect(Workspace([job], shell=shell, live=True), shell, tmp_path / "b.tar.gz", diagnose=False)
     assert "ZeroDivisionError: boom" in json.dumps(bundle.tools) and (tmp_path / "b.tar.gz").is_file()

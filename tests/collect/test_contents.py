@@ -114,14 +114,14 @@ def test_it_keeps_to_its_size(tmp_path: Path, limit: int) -> None:
     job.mkdir()
     (job / "config.yaml").write_text("learning_rate: 1e-4\n")
     for i in range(120):
-        (job / f"rank{i}.log").write_text(steps(0, 200) + ("ValueError: wrong shape\n" if i == 100 else ""))
+        (job / f"rank{i}.log").write_text(steps(0, 200) + ("ValueError: wrong shape\n" if i == 50 else ""))
     bundled(job, tmp_path / "b.tar.gz", limit=limit)
     with tarfile.open(tmp_path / "b.tar.gz") as tar:
         assert sum(m.size for m in tar.getmembers()) <= limit
     folder = unpacked(tmp_path / "b.tar.gz", tmp_path / "x")
     rows = {r["name"]: r for r in manifest_of(folder)["files"]}
     assert len(rows) == 121 and rows["config.yaml"]["kept"] == "whole"
-    assert "ValueError: wrong shape" in (folder / "files" / "rank100.log").read_text()  # what failed goes first
+    assert "ValueError: wrong shape" in (folder / "files" / "rank50.log").read_text()  # what failed goes first
     kept = sum(r["kept"] != "no" for r in rows.values())
     assert (kept > 115) == (limit == 1 << 20)
     assert all(r["why"] == "the bundle is full" for r in rows.values() if r["kept"] == "no")

@@ -10,7 +10,7 @@ from .predicates import Facts
 from .report import Report
 from .restart.again import complete, proof_of
 from .treatment.treat import treat
-from .workspace import Workspace
+from .workspace import STDIN, Workspace
 
 SECONDS = 30.0  # for each of them
 
@@ -29,7 +29,8 @@ def aftercare(report: Report, facts: Facts, ws: Workspace, team: Team, session: 
 def _name(report: Report, facts: Facts, ws: Workspace, session: str) -> None:
     """Commands with the names and paths of this run, and what follows from the evidence beside the playbook."""
     again = report.restart
-    roots = {f"r{n}": str(root) for n, root in enumerate([*ws.roots, *ws.good], 1)}
+    found = enumerate([*ws.roots, *ws.good], 1)
+    roots = {f"r{n}": str(root if root == STDIN else root.absolute()) for n, root in found}
     nodes = again.exclude if again and again.advice == "restart_excluding" else None
     scene, proof = Scene(roots, nodes, session), proof_of(report, facts)
     fixes = [filled(fix, proof, facts, scene) for fix in report.fixes]

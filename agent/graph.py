@@ -22,9 +22,10 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Send, interrupt
 
+from .aftercare import SECONDS as AFTER_SECONDS
 from .aftercare import aftercare
 from .answers import answer, preflight_calls
-from .calls import guarded
+from .calls import guarded, survived
 from .claims import answered
 from .conclude import conclude
 from .events import ApprovalNeeded, CallStarted, Event, Note, ToolFinished
@@ -36,7 +37,7 @@ from .passages import passages
 from .planner import Diagnosis, Offline, Planner, ProposedEdit, View, recalled
 from .playbook import causes
 from .quotes import verified
-from .report import Checked, Meta, Report, Sentence, Tokens
+from .report import Checked, Meta, Patch, Report, Sentence, Tokens
 from .state import State, answering, call_of, facts_of, has_run, view_of
 from .tool import all_tools
 from .treatment.proposed import of_verdict, offer
@@ -192,7 +193,7 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
         [ProposedEdit(**{**e, "cites": tuple(e["cites"])}) for e in raw.get("edits", [])],
     )
     report, dropped, objections = _judged(state, diagnosis)
-    patches, unfit = of_verdict(diagnosis.edits, report, context.workspace, facts_of(state))
+    patches, unfit = _proposed(diagnosis, report, state, context)
     if (dropped or objections or unfit) and not state["rejections"] and (diagnosis.sentences or diagnosis.by_model):
         return {"rejections": [*objections, *dropped, *unfit], "diagnosis": None, "calls": []}
     if diagnosis.cause is not None:
@@ -207,6 +208,15 @@ def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     told = [*_told(dropped, objections, diagnosis), *(f"proposed by the model: {u}" for u in unfit)]
     report.meta = _meta(state, report.meta, [*context.notes, *broken(), *told])
     return {"report": report.model_dump(by_alias=True, mode="json")}
+
+
+def _proposed(diagnosis: Diagnosis, report: Report, state: State, context: Context) -> tuple[list[Patch], list[str]]:
+    """Patches of the edits that a model proposes, and what of them cannot be offered."""
+    made: list[tuple[list[Patch], list[str]]] = []
+    look = lambda: made.append(of_verdict(diagnosis.edits, report, context.workspace, facts_of(state)))  # noqa: E731
+    if why := survived("edits of the model", look, AFTER_SECONDS):
+        context.notes.append(why)
+    return made[0] if made else ([], [])
 
 
 def _judged(state: State, diagnosis: Diagnosis) -> tuple[Report, list[str], list[str]]:

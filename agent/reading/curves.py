@@ -116,8 +116,11 @@ def _binary_reader(name: str) -> Callable[[Path], list[Track]] | None:
 
 def _is_plain(file: RunFile) -> bool:
     """Whether bytes in the file are the text itself: not packed, not UTF-16."""
-    with open_regular(file.path) as stream:
-        head = stream.read(2048) or b""
+    try:
+        with open_regular(file.path) as stream:
+            head = stream.read(2048) or b""
+    except ParseError:  # it went away; who reads its lines tells so
+        return False
     return not packing_of(head) and not utf16(head)
 
 

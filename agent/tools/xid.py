@@ -117,9 +117,10 @@ def _codes(codes: list[tuple[Sighting, kl.Xid]]) -> Iterator[Evidence]:
 
 
 def _host(hit: Hit) -> str | None:
-    """journal lines carry the host after the time: `Oct 18 08:02:11 node23 kernel: ...`."""
-    words = hit.text.split()
-    return words[3] if len(words) > 4 and words[4].startswith("kernel") else None
+    """Journal lines carry the host between time and source: `Oct 18 08:02:11 node23 kernel: ...`."""
+    words = hit.text.split(maxsplit=6)
+    at = next((n for n, word in enumerate(words[:6]) if word.startswith("kernel")), 0)
+    return words[at - 1] if at and re.search(r"\d:\d\d", words[at - 2 if at > 1 else 0]) else None
 
 
 def _off_the_bus(seen: list[Sighting]) -> Iterator[Evidence]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..patching.document import FORMS
-from ..patching.records import is_record
+from ..patching.records import HEAD, is_record
 from ..reading.files import RunFile
 from ..reading.lint_places import Lint
 from ..reading.lints import lints
@@ -86,7 +86,7 @@ def ground(ws: Workspace, report: Report) -> Ground:
         text = _text(file)
         if text is None:
             continue
-        if is_record(file.name, text[:4096]):
+        if is_record(file.name, text[:HEAD]):
             passed.append(file.name)
             continue
         sources.append(source)

@@ -26,7 +26,7 @@ def groups() -> list[list[str]]:
 
 def edit_told(edit: Edit) -> str:
     """One change: `micro_batch_size: 8 -> 4 (line 12)`."""
-    old, new = (" ".join(text.split())[:SHOWN] for text in (edit.old, edit.new))
+    old, new = (" ".join(text.strip(" \t\r\n\\,").split())[:SHOWN] for text in (edit.old, edit.new))
     said = f"{old} -> {new}" if old and new else f"{new} put in" if new else f"{old} taken out"
     return f"{edit.name}: {said} (line {edit.line})"
 

@@ -72,6 +72,9 @@ def _treated(on: Ground, fix: Fix | None, told: ReportFix) -> Treated:
             ByHand(text=e.new, where=f"{file.name}:{e.line}", why=why) for file in made.texts for e in made.edits[file]
         ]
         made.texts.clear()
+    placed_or_told = {w for h in told.by_hand for w in fix.env if f"{w}=" in h.text}
+    if made.texts or placed_or_told:
+        told.commands = [c for c in told.commands if not ((m := _EXPORT.match(c)) and m[1] in fix.env)]
     changes = [] if made.texts else changes_told(wanted)
     told.why = sentences(fix.why, fix.text, *changes, *made.notes, found.memory)
     return _offered(on, fix, wanted, made, found, told) if made.texts else Treated(told)
@@ -80,13 +83,12 @@ def _treated(on: Ground, fix: Fix | None, told: ReportFix) -> Treated:
 def _offered(on: Ground, fix: Fix, wanted: Recipe, made: Placed, found: Checked, told: ReportFix) -> Treated:
     """A repair with its patches."""
     told.risk = sentences(told.risk, *found.notes[:2])
-    verify = sentences(shows(wanted), f"Then check: {told.verify}" if told.verify else "")
+    verify = sentences(shows(wanted), f"Check it with: {told.verify}" if told.verify else "")
     words = {"title": fix.title, "why": sentences(fix.why or fix.title, found.memory), "risk": told.risk}
     patches = [
         _patch(on, file, text, made).model_copy(update={**words, "verify": verify})
         for file, text in made.texts.items()
     ]  # fmt: skip
-    told.commands = [c for c in told.commands if not ((m := _EXPORT.match(c)) and m[1] in fix.env)]
     return Treated(told, patches)
 
 

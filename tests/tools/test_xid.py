@@ -9,6 +9,7 @@ import yaml
 from traindoctor.agent.playbook import KNOWLEDGE
 from traindoctor.agent.reading import kernel_log as kl
 from traindoctor.agent.tools.xid import xid_errors
+from traindoctor.agent.workspace import Workspace
 
 from tests.tools.captured import look
 
@@ -108,3 +109,15 @@ def test_an_nvlink_event_that_the_driver_got_over_blames_nobody(tmp_path: Path) 
     fatal = "kernel: NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x025001c6 0x00000000)\n"
     seen = look(xid_errors, tmp_path, dmesg_txt=mild + fatal)
     assert seen.one("gpu.xid_culprit") == 149 and seen.values("gpu.xid_nonfatal") == [145]
+
+
+@pytest.mark.parametrize(
+    ("lead", "host"),
+    [("Nov  3 04:11:22 n7 ", "n7"), ("2026-11-20T10:00:03+0000 gpu-n12 ", "gpu-n12"), ("[12345.678901] ", None),
+     ("Nov  3 04:11:22 ", None), ("", None)],
+)  # fmt: skip
+def test_a_kernel_line_names_its_host_in_every_form_of_time(tmp_path: Path, lead: str, host: str | None) -> None:
+    line = f"{lead}kernel: NVRM: Xid (PCI:0000:ab:00): 79, pid=7, name=python, GPU has fallen off the bus."
+    (tmp_path / "kern.log").write_text(line + "\n")
+    found = [e for e in xid_errors(Workspace([tmp_path], live=False)).evidence if e.key == "gpu.xid"]
+    assert [e.host for e in found] == [host]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import re
-import tomllib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ..reading.bounded_toml import toml
 from ..reading.settings import canonical_value, resolved
 from ..reading.settings_files import read_text
 from ..reading.settings_json import without_comments
@@ -189,7 +189,7 @@ class Document:
             if self.form == "json":
                 return self._parses_json()
             if self.form == "toml":
-                tomllib.loads(self.text)
+                toml(self.text)
             elif self.form == "python":
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")

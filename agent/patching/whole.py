@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
 import yaml
 
+from ..reading.bounded_toml import toml
 from ..reading.settings_json import without_comments
 from .document import Document
 
@@ -46,7 +46,7 @@ def values(doc: Document) -> dict[str, str] | None:
         if doc.form == "json":
             trees = [json.loads(without_comments(doc.clean))]
         elif doc.form == "toml":
-            trees = [tomllib.loads(doc.text)]
+            trees = [toml(doc.text)]
         elif doc.form == "yaml" and doc.text.count("*") <= ALIASES:
             trees = list(yaml.load_all(doc.clean, Loader=_loader()))
         else:

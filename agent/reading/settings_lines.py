@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 
+from .bounded_toml import toml
 from .settings_leaf import Leaf, Sheet
 from .settings_values import LIST_CAP, VALUE_CAP, parse
 
@@ -41,8 +41,8 @@ def read_toml(text: str) -> Sheet:
             continue
         key = m[1].replace('"', "").replace("'", "")
         try:
-            value = tomllib.loads(f"x = {raw}")["x"]
-        except (tomllib.TOMLDecodeError, ValueError, RecursionError):
+            value = toml(f"x = {raw}")["x"]
+        except ValueError:
             value = parse(raw.split(" #")[0].strip().strip("'\""))
             if "\n" in raw:
                 sheet.problems.append(f"line {here}: not TOML")

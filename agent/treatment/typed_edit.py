@@ -9,7 +9,6 @@ import ast
 import hashlib
 import json
 import re
-import tomllib
 import unicodedata
 import warnings
 from collections.abc import Iterator
@@ -19,7 +18,9 @@ from pathlib import Path, PurePath
 import yaml
 
 from ..llm.fence import harmless
+from ..reading.bounded_toml import toml
 from ..redact import Redactor
+from ..sanitize import holds_unseen
 from ..small_file import OddFile, small_file
 
 LARGEST = 1 << 20  # bytes of a file that is edited
@@ -29,12 +30,7 @@ _MARK = re.compile(r"<SECRET:")
 _BREAK = re.compile(r"[^\w\s]\\")  # `fence.harmless` tells a control token with a backslash behind its first character
 _STRETCH = re.compile(r"\s{80,}")  # pushes what follows out of sight
 _DEEPEST, _EVENTS = 64, 400_000
-_NOT_OF_A_KEY = re.compile(r"""[^\w."' \t-]""")
 _TOKEN = 80  # characters that tell one
-# what takes no room beside control and format characters: fillers, variation selectors, line separators
-_FILLERS = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2028\u2029\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
 
 
 class Refused(Exception):
@@ -121,7 +117,7 @@ def unseen(text: str) -> bool:
     if text.isascii():
         return re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)", text) is not None
     odd = any(unicodedata.category(c)[0] == "C" for c in text if c not in "\t\n\r")
-    return odd or _FILLERS.search(text) is not None or re.search(r"\r(?!\n)", text) is not None
+    return odd or holds_unseen(text) or re.search(r"\r(?!\n)", text) is not None
 
 
 def breaks(name: str, old: str, new: str) -> str:
@@ -139,7 +135,7 @@ def _parses(form: str, text: str) -> bool:
         if form == "JSON":
             json.loads(text)
         elif form == "TOML":
-            _read_toml(text)
+            toml(text)
         elif form == "YAML":
             _read_yaml(text)
         else:
@@ -158,11 +154,3 @@ def _read_yaml(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST or number > _EVENTS:
             raise ValueError("too deep or too long")
-
-
-def _read_toml(text: str) -> None:
-    """Read a text whose keys have few parts: memory grows with the square of their number."""
-    rows = (row for row in text.split("\n") if row.count(".") > _DEEPEST)
-    if any(key.count(".") > _DEEPEST for row in rows for key in _NOT_OF_A_KEY.split(row)):
-        raise ValueError("too deep")
-    tomllib.loads(text)

@@ -34,7 +34,7 @@ def carry_out(changes: Sequence[Change], journal: Journal, report: str, cause: s
             for change, file in zip(changes, entry.files, strict=True):
                 ours.add(stage(change.target, change.new, file.temporary))
             for change, file in zip(changes, entry.files, strict=True):
-                put(change.target, file.old, file.temporary)
+                put(change.target, file.old, file.new, file.temporary)
             for file in entry.files:
                 if _standing(file)[0] != "new":
                     raise UsageError(f"{file.path} does not hold what was written", "it was put back")
@@ -157,7 +157,7 @@ def _restore(entry: Entry, journal: Journal, *, tolerant: bool, ours: set[int] |
         drop(Path(file.root), Path(file.path), file.temporary)
         stage(now, _old_content(entry, journal, number), file.temporary, file.mtime_ns)
     for _, file, now in back:
-        put(now, file.new, file.temporary)
+        put(now, file.new, file.old, file.temporary)
     try:
         _settle(entry, journal, UNDONE)
     except UsageError:  # a full disk: that the files are the old ones is seen next time

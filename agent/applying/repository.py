@@ -19,6 +19,7 @@ from .plan import Change
 
 Standing = Literal["none", "untracked", "clean", "changed", "unknown"]
 _TIMEOUT = 60.0
+_LONGEST = 4_096  # characters of a path
 _OFF = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "core.untrackedCache=false", "protocol.allow=never",
         "commit.gpgSign=false", "core.pager=cat", "gc.auto=0", "maintenance.auto=false")  # fmt: skip
 
@@ -48,6 +49,7 @@ def standing(path: Path, data: bytes) -> Versioned:
     try:
         if Path(_git(top, "rev-parse", "--show-toplevel").decode().rstrip("\n")).resolve() != top.resolve():
             raise UsageError("the repository has its files elsewhere")
+        _own_store(top)
         index = _entry(_git(top, "ls-files", "-s", "-z", "--", name), 3)
         committed = _entry(_git(top, "ls-tree", "-z", "--full-tree", "HEAD", "--", name), 3) if _head(top) else None
         if index is None and committed is None:
@@ -58,6 +60,46 @@ def standing(path: Path, data: bytes) -> Versioned:
     if index is None or committed is None or index != committed or committed[1] not in here:
         return Versioned(top, name, "changed")
     return Versioned(top, name, "clean", committed[0], to_lf=committed[1] != here[0])
+
+
+def _own_store(top: Path) -> Path:
+    """The folder that a repository keeps its branches and objects in.
+
+    A `.git` that came with a run may be a file, a link, or have parts that name another repository of the user's. That
+    one counts only if it knows of this place: as one of its worktrees, or as the place of a submodule.
+
+    Raises:
+        UsageError: it is another repository's, which does not.
+    """
+    own, store = (
+        Path(os.path.realpath(top / _git(top, "rev-parse", f"--{kind}").decode().rstrip("\n")))
+        for kind in ("absolute-git-dir", "git-common-dir")
+    )
+    dot = top.resolve() / ".git"
+    if own != dot and dot not in (_named_in(own / "gitdir", own), _worktree(own)):
+        raise UsageError(f"its .git leads to another repository: {own}")
+    if store != own and (own.parent != store / "worktrees" or _named_in(own / "gitdir", own) != dot):
+        raise UsageError(f"its branches are those of another repository: {store}")
+    for part in ("objects", "refs/heads", "logs/refs/heads"):
+        if os.path.realpath(store / part) != str(store / part):
+            raise UsageError(f"its {part} are those of another repository: {os.path.realpath(store / part)}")
+    return store
+
+
+def _named_in(file: Path, base: Path) -> Path | None:
+    """The path that a small file of git's own names."""
+    try:
+        with file.open(encoding="utf-8") as f:
+            return (base / f.read(_LONGEST).rstrip("\n")).resolve()
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def _worktree(store: Path) -> Path | None:
+    """The `.git` of the one place that a repository says its files are at."""
+    done = _run(store, ("config", "--file", str(store / "config"), "--no-includes", "core.worktree"))
+    said = done.stdout.decode(errors="replace").rstrip("\n")
+    return (store / said).resolve() / ".git" if done.returncode == 0 and said else None
 
 
 def commit(changes: Sequence[tuple[Change, Versioned]], branch: str, message: str) -> str:
@@ -86,6 +128,7 @@ def commit(changes: Sequence[tuple[Change, Versioned]], branch: str, message: st
         raise UsageError(f"{branch!r} is no name of a branch")
     if not _code(top, "show-ref", "--verify", "--quiet", f"refs/heads/{branch}"):
         raise UsageError(f"there is a branch {branch} already", "name another with --branch")
+    _no_link_on_the_way(top, branch)
     with tempfile.TemporaryDirectory(prefix="doctor-") as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         head = _head(top)
@@ -98,6 +141,19 @@ def commit(changes: Sequence[tuple[Change, Versioned]], branch: str, message: st
     made = _git(top, "commit-tree", tree, "-p", head, "-F", "-", send=message.encode()).decode().strip()
     _git(top, "update-ref", "-m", "doctor apply", f"refs/heads/{branch}", made, "")
     return made
+
+
+def _no_link_on_the_way(top: Path, branch: str) -> None:
+    """Refuse a branch whose folder is a link to somewhere else.
+
+    Raises:
+        UsageError: it is.
+    """
+    store = _own_store(top)
+    for part in ("refs/heads", "logs/refs/heads"):
+        place = store / part / branch
+        if os.path.realpath(place) != str(place):
+            raise UsageError(f"the branch {branch} would stand elsewhere: {os.path.realpath(place)}")
 
 
 def free_branch(top: Path, wanted: str) -> str:

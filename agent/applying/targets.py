@@ -13,6 +13,8 @@ from pathlib import Path, PurePosixPath
 from ..errors import UsageError
 
 MOST_BYTES = 64 << 20
+PLUMBING = frozenset((".git", ".hg", ".svn", ".jj", ".bzr"))  # what version control keeps for itself
+_PASS = getattr(os, "O_PATH", os.O_RDONLY)  # enough to go through a folder that may not be listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def find(name: str, roots: list[Root]) -> tuple[Path, Path]:
     parts = PurePosixPath(name).parts
     if not parts or "\0" in name or name.startswith("/") or "/".join(parts) != name or ".." in parts:
         raise UsageError(f"the patch names no file of a run: {name[:200]!r}")
-    if any(part.lower() == ".git" for part in parts):
+    if any(part.casefold() in PLUMBING for part in parts):
         raise UsageError(f"{name} belongs to version control", "no patch may change that")
     root, rest = _root(parts, roots, name)
     if root.good:
@@ -91,7 +93,7 @@ def find(name: str, roots: list[Root]) -> tuple[Path, Path]:
         raise UsageError(f"{name} cannot be opened in {root.path}: {why}", "--run names where the run is now") from None
     if not real.is_relative_to(base):
         raise UsageError(f"{name} is a link that leads out of the run, to {real}", "change that file by hand")
-    if any(part.lower() == ".git" for part in real.relative_to(base).parts):
+    if any(part.casefold() in PLUMBING for part in real.relative_to(base).parts):
         raise UsageError(f"{name} leads into version control", "no patch may change that")
     return base, real
 
@@ -125,17 +127,24 @@ def read(name: str, roots: list[Root]) -> Target:
 
 @contextmanager
 def opened_folder(root: Path, path: Path) -> Iterator[int]:
-    """The folder of a file, reached from the run's own without following a link: what came to be one is refused.
+    """The folder of a file, reached from the top without following a link: what came to be one is refused.
+
+    Args:
+        root: the resolved folder of the run.
+        path: the file in it, resolved.
 
     Raises:
         UsageError: the folder is gone, or a link stands in the way.
     """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    flags = os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
     at = -1
     try:
-        at = os.open(root, flags)
-        for part in path.relative_to(root).parts[:-1]:
-            at, last = os.open(part, flags | os.O_NOFOLLOW, dir_fd=at), at
+        path.relative_to(root)
+        top, *names = path.parent.parts
+        at = os.open(top, flags | (_PASS if names else os.O_RDONLY))
+        for number, name in enumerate(names, 1):
+            way = os.O_RDONLY if number == len(names) else _PASS
+            at, last = os.open(name, flags | way, dir_fd=at), at
             os.close(last)
     except OSError as e:
         if at >= 0:

@@ -36,7 +36,7 @@ def stage(target: Target, data: bytes, temporary: str, mtime_ns: int | None = No
             with open(fd, "wb") as file:  # noqa: PTH123 -- a descriptor, no path
                 file.write(data)
                 file.flush()
-                _like(fd, target)
+                _like(fd, folder, target)
                 if mtime_ns is not None:
                     os.utime(fd, ns=(mtime_ns, mtime_ns))
                 os.fsync(fd)
@@ -47,38 +47,51 @@ def stage(target: Target, data: bytes, temporary: str, mtime_ns: int | None = No
             raise UsageError(f"{target.path} cannot be written: {e.strerror}", "nothing was changed") from None
 
 
-def _like(fd: int, target: Target) -> None:
+def _like(fd: int, folder: int, target: Target) -> None:
     """Owner, attributes (access lists among them) and mode of the file, as far as the system lets us."""
     with contextlib.suppress(PermissionError):
         os.fchown(fd, target.uid, -1)
     with contextlib.suppress(PermissionError):
         os.fchown(fd, -1, target.gid)
+    own = os.open(target.path.name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
     try:
-        names = os.listxattr(target.path)
-    except (OSError, AttributeError):  # no such thing on this file system, or this system
-        names = []
-    for name in names:
-        try:
-            os.setxattr(fd, name, os.getxattr(target.path, name))
-        except OSError as e:
-            if e.errno not in _NO_ATTRIBUTES or name == "system.posix_acl_access":
-                raise
+        _attributes(own, fd)
+    finally:
+        os.close(own)
     os.fchmod(fd, target.mode)  # last: a change of owner takes bits away
 
 
-def put(target: Target, expected: str, temporary: str) -> None:
-    """Rename what was staged over the file, if the file is still the expected one.
+def _attributes(own: int, fd: int) -> None:
+    """Extended attributes of one open file for another."""
+    try:
+        names = os.listxattr(own)
+    except (OSError, AttributeError):  # no such thing on this file system, or this system
+        return
+    for name in names:
+        try:
+            os.setxattr(fd, name, os.getxattr(own, name))
+        except OSError as e:
+            if e.errno not in _NO_ATTRIBUTES or name == "system.posix_acl_access":
+                raise
+
+
+def put(target: Target, expected: str, new: str, temporary: str) -> None:
+    """Rename what was staged over the file, if both are still what they should be.
 
     Args:
         expected: sha256 of what must stand there.
+        new: sha256 of what was staged.
 
     Raises:
-        UsageError: something else stands there, or the rename failed; the file is as it was.
+        UsageError: something else stands there or was staged, or the rename failed; the file is as it was.
     """
     with opened_folder(target.root, target.path) as folder:
         now = read_at(folder, target.root, target.path)
         if now.sha256 != expected:
             raise UsageError(f"{target.path} changed meanwhile", "it was left as it is")
+        staged = target.path.with_name(temporary)
+        if read_at(folder, target.root, staged).sha256 != new:
+            raise UsageError(f"{staged} does not hold what was to be written", f"{target.path} was left as it is")
         try:
             os.replace(temporary, target.path.name, src_dir_fd=folder, dst_dir_fd=folder)
             sync_folder(folder)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..applying.targets import PLUMBING
 from ..claims import through_gate
 from ..errors import DiffRefused
 from ..patching.records import HEAD, is_record
@@ -35,7 +36,6 @@ _ROLES = ("config", "code", "environment")
 _SETTINGS = (".yaml", ".yml", ".json", ".jsonc", ".json5", ".toml", ".ini", ".cfg", ".conf", ".properties")
 _RUNS = "Runs code: the next launch executes what stands in this file."
 _INSTALLS = "Decides which packages are installed."
-_PLUMBING = frozenset((".git", ".hg", ".svn", ".jj", ".bzr"))
 _AFTER = "run a few steps, then ask about the new run"
 _OWN = "edit"  # the edit itself, as evidence for its reason: no id of evidence reads so
 
@@ -166,7 +166,7 @@ def _inside(path: Path, root: Path) -> Path:
         raise Refused("it cannot be found any more") from None
     if not real.is_relative_to(base):
         raise Refused("a link leads out of the run")
-    if any(part.casefold() in _PLUMBING for part in real.relative_to(base).parts):
+    if any(part.casefold() in PLUMBING for part in real.relative_to(base).parts):
         raise Refused("it belongs to version control itself")
     return real
 

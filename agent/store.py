@@ -23,7 +23,7 @@ from .report import Report
 
 STDIN = "-"
 DATABASE = "sessions.sqlite"
-ROOTS = "roots.json"  # of a session: its runs by absolute paths
+ROOTS = "roots.json"  # of a session: its runs by absolute paths, with where these led to
 _ID = re.compile(r"[\w-]{1,80}", re.ASCII)
 _SHARED = ("nfs", "lustre", "gpfs", "beegfs", "cifs", "smb", "ceph", "fuse.", "wekafs", "9p", "afs", "panfs")
 
@@ -91,7 +91,10 @@ def save_report(state: Path, report: Report) -> Path:
     number = sum(1 for _ in of_session.glob("[0-9]*.json")) + 1
     path = folder / f"{_plain(report.session)}.json"
     _write(of_session / f"{number:04}.json", text)
-    _write(of_session / ROOTS, json.dumps([[_absolute(r.root), r.good] for r in report.runs]))
+    if (
+        report.status != "answer" or not (of_session / ROOTS).exists()
+    ):  # patches are of a diagnosis, and so is its place
+        _write(of_session / ROOTS, json.dumps([[_absolute(r.root), r.good, _led_to(r.root)] for r in report.runs]))
     if report.status != "answer" or _status(path) in ("", "answer"):
         _write(path, text)
     return path
@@ -119,6 +122,10 @@ def _plain(session: str) -> str:
 
 def _absolute(root: str) -> str:
     return root if root == STDIN else str(Path(root).absolute())
+
+
+def _led_to(root: str) -> str:
+    return root if root == STDIN else str(_resolved(Path(root)))
 
 
 def load_report(state: Path, session: str) -> Report:
@@ -227,9 +234,23 @@ def _kept_roots(state: Path, session: str) -> list[tuple[Path, bool]] | None:
     """Absolute paths of a session's runs, each with whether it is one to compare with; None where none were kept."""
     try:
         kept = json.loads((state / "reports" / _plain(session) / ROOTS).read_text(encoding="utf-8"))
-        return [(Path(root), bool(good)) for root, good in kept]
+        return [(Path(root), bool(good)) for root, good, *_ in kept]
     except (OSError, ValueError, TypeError):
         return None
+
+
+def moved_roots(state: Path, session: str) -> list[tuple[Path, Path, Path]]:
+    """Runs of a session whose path leads to another place now, as a link on it was made or changed.
+
+    Returns:
+        Of each its path as it was given, where that led to when the report was made, and where it leads to now.
+    """
+    try:
+        kept = json.loads((state / "reports" / _plain(session) / ROOTS).read_text(encoding="utf-8"))
+        rows = [(Path(root), Path(led)) for root, _, led in kept if root != STDIN]
+    except (OSError, ValueError, TypeError):  # of an earlier version
+        return []
+    return [(root, led, now) for root, led in rows if (now := _resolved(root)) != led]
 
 
 def newest(state: Path, root: Path | None = None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from .journal import Journal
 from .targets import Root, Target, read, sha256
 
 _MARK = codecs.BOM_UTF8.decode()
+_TAKEN_OUT = re.compile(r"<SECRET(?::[a-z_]+:\d+)?>")  # as the redactor and bundles write it
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,10 @@ def _new_text(target: Target, patches: list[Patch], journal: Journal) -> tuple[s
     if any(p.sha256.lower() != made_for for p in patches):
         raise UsageError(f"the patches of {name} were made for different contents", "apply them one after the other")
     diffs = [p.diff for p in patches]
+    if any(m[0] not in target.text for d in diffs for m in _TAKEN_OUT.finditer(d)):
+        raise UsageError(
+            f"the report's diff of {name} had secrets taken out and fits the file no more", "apply the report itself"
+        )
     if target.sha256 == made_for:
         return _together(diffs, target.text, name), []
     since: list[str] = []

@@ -23,13 +23,14 @@ DECLINED = 1
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What the flags say."""
+    """What the flags say, and whether the report was made elsewhere."""
 
     dry_run: bool
     yes: bool
     allow_dirty: bool
     commit: bool
     branch: str | None
+    foreign: bool
 
 
 def apply(
@@ -41,7 +42,9 @@ def apply(
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the repairs that have patches.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Show and check everything, write nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, except about what a model proposed.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask, except about a model's or foreign patches.")
+    ] = False,
     run: Annotated[
         list[str] | None,
         typer.Option("--run", help="Where the run is now; again for more.", metavar="PATH", show_default="as reported"),
@@ -63,23 +66,21 @@ def apply(
     """
     from ..applying.journal import Journal
     from ..applying.plan import plan
-    from ..applying.selection import repairs, select
+    from ..applying.selection import select
     from ..config import settle
     from ..sanitize import one_line
     from ..store import usable_state
-    from . import patch_view
-    from .reported import report_of, roots_of
+    from .reported import is_ours, report_of, roots_of
 
     settle()
     state, word = usable_state()
     if word:
         _tell(word)
     found, path = report_of(report, state)
+    foreign = not is_ours(found, state)
     if listed:
-        for line in patch_view.listed(found, repairs(found)) if found.patches else ["The report has no patch."]:
-            print_line(line)
-        return 0
-    wish = _Wish(dry_run, yes, allow_dirty, commit or branch is not None, branch)
+        return _list(found, foreign)
+    wish = _Wish(dry_run, yes, allow_dirty, commit or branch is not None, branch, foreign)
     journal = Journal(state)
     _end_interrupted(journal, wish)
     chosen = select(found, patches or _choice(found, wish), only=only)
@@ -93,6 +94,16 @@ def apply(
     return _carry_out(made, journal, wish, found, str(path.absolute()) if path else found.session)
 
 
+def _list(report: Report, foreign: bool) -> int:
+    from ..applying.selection import repairs
+    from . import patch_view
+
+    rows = patch_view.listed(report, repairs(report), foreign) if report.patches else ["The report has no patch."]
+    for line in rows:
+        print_line(line)
+    return 0
+
+
 def _carry_out(made: Plan, journal: Journal, wish: _Wish, report: Report, source: str) -> int:
     """Show, ask, write."""
     from ..applying.carry_out import carry_out
@@ -102,9 +113,9 @@ def _carry_out(made: Plan, journal: Journal, wish: _Wish, report: Report, source
 
     files = [standing(c.target.path, c.target.data) for c in made.changes]
     for change in made.changes:
-        for line in patch_view.change(change):
+        for line in patch_view.change(change, wish.foreign):
             print_line(line)
-    for line in [*made.told, *_about_git(made, files, wish)]:
+    for line in [*made.told, *_about_git(made, files, wish), *_where(made, wish)]:
         _tell(line)
     if wish.dry_run:
         print_line("nothing was written")
@@ -136,9 +147,11 @@ def _consent(made: Plan, files: list[Versioned], wish: _Wish) -> bool:
     dirty = [f.name for f in files if f.standing == "changed"]
     if wish.yes and dirty and not wish.allow_dirty and not wish.commit:
         raise UsageError(f"{dirty[0]} has local changes under git", "commit them, or add --allow-dirty")
-    if wish.yes and not by_model:
+    if wish.yes and not by_model and not wish.foreign:
         return True
     if not can_ask():
+        if wish.foreign:
+            raise UsageError("this report was not made here, and nobody can be asked", "apply it from a terminal")
         if by_model:
             raise UsageError("a model proposed this, and nobody can be asked", "apply it from a terminal")
         raise UsageError("nobody can be asked", "--yes applies without a question, --dry-run only shows")
@@ -146,6 +159,18 @@ def _consent(made: Plan, files: list[Versioned], wish: _Wish) -> bool:
     if not wish.commit and not sys.stdout.isatty():
         _tell("the changes are shown on standard output, which is not this terminal")
     return agreed(f"{'Make' if wish.commit else 'Write'} {what}?")
+
+
+def _where(made: Plan, wish: _Wish) -> list[str]:
+    """Where it would be written, and what of it was not shown."""
+    from . import patch_view
+
+    left = sum(patch_view.hidden(c.diff) for c in made.changes)
+    told = [
+        f"{'to be committed' if wish.commit else 'to be written'}: {c.target.path} ({patch_view.counts(c.diff)})"
+        for c in made.changes
+    ]
+    return told + [f"{left} characters of this are NOT SHOWN above: read the diff in the report first"] * bool(left)
 
 
 def _about_git(made: Plan, files: list[Versioned], wish: _Wish) -> list[str]:
@@ -207,7 +232,7 @@ def _choice(report: Report, wish: _Wish) -> list[str]:
     found = repairs(report)
     if len(found) < 2 or wish.yes or wish.dry_run or not can_ask():
         return []
-    for line in patch_view.listed(report, found):
+    for line in patch_view.listed(report, found, wish.foreign):
         print_line(line)
     said = answer("Which repair? [1] ") or "1"
     if not (said.isascii() and said.isdigit() and 1 <= int(said) <= len(found)):

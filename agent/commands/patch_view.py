@@ -18,22 +18,29 @@ if TYPE_CHECKING:
 
 _COLOURS = {"+": "32", "-": "31", "@": "36"}
 _CHANGED = ("+", "-", "\\")  # and the mark of an end without a newline
-_LONG, _BEFORE = 400, 120  # characters: lines above it are shown around where they differ
+_LONG = 400  # characters of a line of context that are shown
+_WHOLE, _BEFORE = 4_000, 120  # of a changed line: all up to it; above it what differs, and so much before and after
+_WIDTH = 160  # characters of a row
 BY_MODEL = "proposed by the model, not by a tested recipe"
+FOREIGN = "from a report that was not made here"
 
 
-def change(change: Change) -> Iterator[str]:
-    """What is known of the patches of a file, and the difference that will be written."""
+def change(change: Change, foreign: bool = False) -> Iterator[str]:
+    """What is known of the patches of a file, and the difference that will be written.
+
+    Args:
+        foreign: the report that they are from was not made here.
+    """
     for patch in change.patches:
-        yield from words(patch)
+        yield from words(patch, foreign)
     yield from diff(change.diff)
 
 
-def words(patch: Patch) -> Iterator[str]:
+def words(patch: Patch, foreign: bool = False) -> Iterator[str]:
     """A patch without its diff."""
     yield _coloured(one_line(f"{patch.id}  {patch.file}{': ' if patch.title else ''}{patch.title}"), "1")
-    if patch.by == "model":
-        yield _coloured(f"    {BY_MODEL}", "33")
+    for mark in [FOREIGN] * foreign + [BY_MODEL] * (patch.by == "model"):
+        yield _coloured(f"    {mark}", "33")
     for name, text in (("why", patch.why), ("risk", patch.risk), ("verify", patch.verify)):
         if text:
             yield from _paragraph(f"{name}: {text}")
@@ -41,8 +48,10 @@ def words(patch: Patch) -> Iterator[str]:
         yield from _paragraph(edit)
 
 
-def listed(report: Report, repairs: list[Repair]) -> Iterator[str]:
+def listed(report: Report, repairs: list[Repair], foreign: bool = False) -> Iterator[str]:
     """The repairs of a report that have patches, numbered."""
+    if foreign:
+        yield f"({FOREIGN})"
     patches = {p.id: p for p in report.patches}
     for number, repair in enumerate(repairs, 1):
         yield one_line(f"{number}. {repair.title}")
@@ -53,15 +62,42 @@ def listed(report: Report, repairs: list[Repair]) -> Iterator[str]:
 
 
 def diff(text: str) -> Iterator[str]:
-    """A diff line by line, inert. Line ends of another system are told once; long lines are shown where they differ."""
-    rows = text.removesuffix("\n").split("\n")
+    """A diff line by line, inert. Line ends of another system are told once; a long line goes on behind a `>`."""
+    rows = _rows(text)
     body = [row for row in rows[2:] if row[:1] in "+- "]
     if body and all(row.endswith("\r") for row in body):
         yield "    (lines end in CRLF)"
         rows = [row.removesuffix("\r") for row in rows]
     for number, row in enumerate(rows):
-        shown = _window(row, _counterpart(rows, number)) if number > 1 and len(row) > _LONG else row
-        yield _coloured(f"    {one_line(shown)}", _COLOURS.get(row[:1], "") if number > 1 else "1")
+        colour = _COLOURS.get(row[:1], "") if number > 1 else "1"
+        shown = one_line(_shown(rows, number)[0])
+        for at in range(0, len(shown) or 1, _WIDTH):
+            yield _coloured(f"    {'> ' if at else ''}{shown[at : at + _WIDTH]}", colour)
+
+
+def hidden(text: str) -> int:
+    """Characters that a diff takes out or puts in and that `diff` does not show."""
+    rows = _rows(text)
+    return sum(_shown(rows, number)[1] for number, row in enumerate(rows) if len(row) > _WHOLE)
+
+
+def counts(text: str) -> str:
+    """How many lines a diff puts in and takes out, in short."""
+    signs = [row[:1] for row in _rows(text)[2:]]
+    return f"+{signs.count('+')} -{signs.count('-')} lines"
+
+
+def _rows(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n")
+
+
+def _shown(rows: list[str], number: int) -> tuple[str, int]:
+    """A row of a diff as it is shown, and how many characters of a change are left out of it."""
+    row = rows[number]
+    if number > 1 and row[:1] in ("+", "-"):
+        return _window(row, _counterpart(rows, number)) if len(row) > _WHOLE else (row, 0)
+    left = len(row) - 1 - _LONG
+    return (f"{row[: 1 + _LONG]} [{left} more characters as before]", 0) if number > 1 and left > 0 else (row, 0)
 
 
 def _counterpart(rows: list[str], number: int) -> str:
@@ -78,12 +114,21 @@ def _counterpart(rows: list[str], number: int) -> str:
     return others[place] if place < len(others) else ""
 
 
-def _window(row: str, other: str) -> str:
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(row[1:], other[1:], strict=False)))
-    start = max(same - _BEFORE, 0)
-    piece = row[1 + start : 1 + start + _LONG]
-    left = len(row) - 1 - start - len(piece)
-    return f"{row[0]}{f'[{start} characters] ' if start else ''}{piece}{f' [{left} more characters]' if left else ''}"
+def _window(row: str, other: str) -> tuple[str, int]:
+    """What is new in a line against the one in whose place it stands; what both begin and end with may be left out."""
+    sign, own, before = row[0], row[1:], other[1:]
+    head = _alike(own, before)
+    tail = _alike(own[head:][::-1], before[head:][::-1])
+    left = max(len(own) - tail - head - _WHOLE, 0)
+    start, end = max(head - _BEFORE, 0), len(own) - (tail if left else max(tail - _BEFORE, 0))
+    piece = own[start : head + _WHOLE] + f" [{left} MORE CHARACTERS, NOT SHOWN] " if left else own[start:end]
+    first = f"[{start} characters as before] " if start else ""
+    last = f" [{len(own) - end} characters as before]" if end < len(own) else ""
+    return f"{sign}{first}{piece}{last}", left
+
+
+def _alike(one: str, other: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _paragraph(text: str) -> list[str]:

@@ -75,18 +75,36 @@ def _read(text: str, where: str) -> Report:
         raise UsageError(f"{where} is damaged or of another version", f"{at}: {first['msg'].lower()[:100]}") from None
 
 
+def is_ours(report: Report, state: Path) -> bool:
+    """Whether this very report, in every word, is one that was made here and kept under its session.
+
+    One that is not may say anything, also about where its run is and whose idea a patch was.
+    """
+    from ..store import is_kept, load_report, turns
+
+    if not is_kept(state, report.session):
+        return False
+    if report in turns(state, report.session):
+        return True
+    try:
+        return load_report(state, report.session) == report
+    except UsageError:
+        return False
+
+
 def roots_of(report: Report, path: Path | None, state: Path, named: list[str] | None) -> list[Root]:
     """Where the runs of a report are.
+
+    A report that was made here is believed. Any other one can only be about what lies beside it, or what --run names.
 
     Args:
         path: the file of the report.
         named: what --run says, in the order of the report's runs.
 
     Raises:
-        UsageError: a run is gone, or as many as there are were not named.
+        UsageError: a run is gone, leads elsewhere now, or as many as there are were not named.
     """
     from ..applying.targets import Root
-    from ..store import is_kept, session_roots
 
     bad = [r for r in report.runs if not r.good]
     if not bad:
@@ -98,10 +116,29 @@ def roots_of(report: Report, path: Path | None, state: Path, named: list[str] | 
             )
         own = iter(_named(n) for n in named)
         return [Root(r.id, Path(r.root) if r.good else next(own), r.good) for r in report.runs]
-    if path is None and is_kept(state, report.session):
+    if is_ours(report, state):
+        return _kept_roots(report, path, state, len(bad))
+    return [Root(r.id, Path(r.root) if r.good else _beside(r.root, path, len(bad)), r.good) for r in report.runs]
+
+
+def _kept_roots(report: Report, path: Path | None, state: Path, count: int) -> list[Root]:
+    """The runs of a report that was made here: where they were, or beside the report where they are gone from there."""
+    from ..applying.targets import Root
+    from ..store import moved_roots, session_roots
+
+    for root, led, now in moved_roots(state, report.session):
+        if _exists(root):
+            raise UsageError(
+                f"{root} leads to {now} now, and led to {led} when the report was made", "--run names where the run is"
+            )
+    try:
         runs, good = (iter(found) for found in session_roots(state, report.session))
         return [Root(r.id, next(good if r.good else runs, Path(r.root)), r.good) for r in report.runs]
-    return [Root(r.id, Path(r.root) if r.good else _found(r.root, path), r.good) for r in report.runs]
+    except UsageError as gone:
+        try:
+            return [Root(r.id, Path(r.root) if r.good else _beside(r.root, path, count), r.good) for r in report.runs]
+        except UsageError:
+            raise gone from None
 
 
 def _named(run: str) -> Path:
@@ -110,15 +147,33 @@ def _named(run: str) -> Path:
     return Path(run)
 
 
-def _found(root: str, path: Path | None) -> Path:
-    """A run as a report names it: as it is, from the current folder, or from the report's own."""
+def _is_beside(path: Path, runs: int) -> bool:
+    """Whether a report lies where `triage --write` puts it: in the folder of its one run."""
+    return path.name == FILE and runs == 1
+
+
+def _beside(root: str, path: Path | None, runs: int) -> Path:
+    """The run of a report that was not made here: in its own folder, wherever the report says that it is.
+
+    Raises:
+        UsageError: it is not there, or the folder holds all that is the user's.
+    """
     if root == STDIN:
         raise UsageError("the report is about standard input", "--run names the folder of the run")
-    tried = [Path(root), *([path.absolute().parent / root] if path else [])]
-    for found in tried:
-        if _exists(found):
-            return found
-    raise UsageError(f"the run of the report is not here: {root}", "--run names where it is now")
+    hint = "it was not made here: --run names the folder of its run"
+    if path is None:
+        raise UsageError("the report does not lie beside its run", hint)
+    try:
+        folder = path.absolute().parent.resolve()
+        if not Path.home().resolve().is_relative_to(folder):
+            for found in (Path(root).absolute(), folder / root):
+                if found.exists() and found.resolve().is_relative_to(folder):
+                    return found
+            if _is_beside(path, runs):
+                return folder
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL, no home
+        pass
+    raise UsageError(f"the run of the report is not here: {root}", hint)
 
 
 def _exists(path: Path) -> bool:

@@ -31,7 +31,15 @@ def report(runs: list[Any], patches: list[dict[str, Any]], *sets: list[str], **m
 
 
 def kept(path: Path, data: Any) -> Path:
-    """A report as a file."""
+    """A report as a file, which was made here: the state folder has it too."""
+    own = Path(os.environ["DOCTOR_STATE"]) / "reports" / f"{SESSION}.json"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(json.dumps(data), encoding="utf-8")
+    return foreign(path, data)
+
+
+def foreign(path: Path, data: Any) -> Path:
+    """A report as a file from elsewhere: nothing here knows of it."""
     path.write_text(json.dumps(data), encoding="utf-8")
     return path
 

@@ -70,7 +70,7 @@ def test_one_file_under_two_names_is_refused(tmp_path: Path, doctor) -> None:
 def test_a_run_that_is_a_link_and_one_that_is_gone(tmp_path: Path, doctor) -> None:
     file, named = one_file(tmp_path, "a: 1\n", "a: 2\n")
     file.parent.rename(tmp_path / "elsewhere")
-    assert "not here" in doctor("apply", named, "--yes").stderr
+    assert "is gone" in doctor("apply", named, "--yes").stderr
     (tmp_path / "run").symlink_to("elsewhere")
     assert doctor("apply", named, "--yes").returncode == 0
     assert (tmp_path / "elsewhere/config.yaml").read_text() == "a: 2\n"
@@ -162,11 +162,11 @@ def test_another_user_is_refused_in_a_folder_that_is_not_theirs(monkeypatch: pyt
     with tempfile.TemporaryDirectory() as made:
         top = Path(made)
         top.chmod(0o755)
-        file, named = one_file(top, "a: 1\n", "a: 2\n")
         state = top / "state"
         state.mkdir(mode=0o777)
         state.chmod(0o777)
         monkeypatch.setenv("DOCTOR_STATE", str(state))
+        file, named = one_file(top, "a: 1\n", "a: 2\n")
         doctor("apply", named, "--dry-run")  # what it imports may not be readable to the other user
         for mode, words in ((0o644, "config.yaml is read-only"), (0o666, "the folder of config.yaml is read-only")):
             file.chmod(mode)

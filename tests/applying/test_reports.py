@@ -23,9 +23,9 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no patches": ({"patches": [], "fixes": []}, "no patch"),
     "a fix names a patch that is not there": ({"fixes": [{"title": "x", "patches": ["P7"]}]}, "P7"),
     "no run": ({"runs": []}, "about no run"),
-    "standard input": ({"runs": [{"id": "r1", "root": "-"}]}, "--run names"),
-    "a run that is gone": ({"runs": [{"id": "r1", "root": "/nowhere/run"}]}, "is not here"),
-    "a run with a NUL": ({"runs": [{"id": "r1", "root": "/x\0y"}]}, "is not here"),
+    "standard input": ({"runs": [{"id": "r1", "root": "-"}]}, "with --run"),
+    "a run that is gone": ({"runs": [{"id": "r1", "root": "/nowhere/run"}]}, "is gone"),
+    "a run with a NUL": ({"runs": [{"id": "r1", "root": "/x\0y"}]}, "is gone"),
     "patch without a file": ({"patches": [{"id": "P1"}]}, "patches.0.file"),
     "patch by a stranger": ({"patches": [{"id": "P1", "file": "f", "sha256": "", "diff": "", "by": "me"}]}, "by"),
 }  # fmt: skip

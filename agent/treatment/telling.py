@@ -39,19 +39,29 @@ def risk(fix: Fix, wanted: Recipe) -> str:
     known, before = table["risks"], wanted.before
     if {MICRO, STEPS} == wanted.values.keys():
         return known[MICRO]["kept"]
-    told = [_fitting(known.get(name, {}), value, before.get(name)) for name, value in wanted.values.items()]
+    told = [
+        _fitting(known.get(name, {}), value, before.get(name), fix.settings.get(name))
+        for name, value in wanted.values.items()
+    ]
     told += [table["variables"].get(variable, "") for variable in fix.env]
     return " ".join(dict.fromkeys(filter(None, told)))
 
 
-def _fitting(by: dict[str, str], value: Any, before: Any) -> str:
+def _fitting(by: dict[str, str], value: Any, before: Any, change: Any) -> str:
     if value is REMOVE or value is False:
         return by.get("disabled") or by.get("any", "")
     if isinstance(value, bool | str):
         return by.get("enabled") or by.get("any", "")
     numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (value, before))
-    way = ("up" if value > before else "down") if numbers else "enabled"
+    way = ("up" if value > before else "down") if numbers else _bound(change)
     return by.get(way) or by.get("any", "")
+
+
+def _bound(change: Any) -> str:
+    """The way a bound moves a number that is not known."""
+    if getattr(change, "at_least", None) is not None:
+        return "up"
+    return "down" if getattr(change, "at_most", None) is not None else "enabled"
 
 
 def shows(wanted: Recipe) -> str:

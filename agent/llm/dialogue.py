@@ -24,6 +24,7 @@ _TEXT = 300  # characters from which an older answer in words is shortened
 _KEPT = 160  # characters kept of it, and of what the model wrote
 _EARLIER = 600  # characters kept of a question's first message once the dialogue is too long
 _LEAST = 200  # characters of an answer of the latest exchange that stay, whatever the room
+_TRIES = 6  # cuts of what must stay, each tighter than the one before
 _FOLDED = 500  # bytes that name the calls of what is left out
 _UNANSWERED = "not run: the session was interrupted"
 
@@ -79,7 +80,8 @@ def _parts(view: View, entries: Sequence[Mapping[str, Any]], room: Room) -> list
         kind = entry["is"]
         if kind == "user":
             message = {"role": "user", "content": entry["text"]}
-            parts.append(_Part([message], [0], opens=bool(entry.get("opens")), stays=plain))
+            opens = bool(entry.get("opens"))
+            parts.append(_Part([message], [0], opens=opens, stays=plain and not opens))
             plain = False
         elif kind == "plain":  # how to answer without tools is said next, and must be known from then on
             plain = True
@@ -131,6 +133,7 @@ class _Shortening:
 
     def __init__(self, view: View, room: Room, parts: list[_Part]) -> None:
         self._view, self._room, self._parts = view, room, parts
+        self._whole: dict[int, str] = {}
         self._size = sum(map(_weight, parts))
         spoken = [n for n, p in enumerate(parts) if not p.by_user]
         opened = [n for n, p in enumerate(parts) if p.opens] or [n for n, p in enumerate(parts) if p.by_user]
@@ -153,12 +156,26 @@ class _Shortening:
                 self._change(message, change)
         self._fold(bound)
         self._cut_latest(bound, max(_LEAST, bound // 2 // max(1, sum(len(p.messages) for p in self._since))))
-        if self._question is not None and self._size > bound:
-            most = max(2 * _LEAST, min(bound // 3, _weight(self._question) - (self._size - bound) - 40))
-            text = self._question.messages[0]["content"]
-            self._change(self._question.messages[0], {"content": shortened(text, most, "show_evidence has the rest")})
-        self._cut_latest(bound, _LEAST)
+        tight = bound
+        for _ in range(_TRIES):  # what a cut says of itself is known only once it is made
+            self._cut_question(tight, bound // 3)
+            self._cut_latest(tight, _LEAST)
+            if self._size <= bound:
+                return
+            tight -= max(64, self._size - bound)
         self._drop_calls(bound)
+
+    def _cut_question(self, bound: int, most: int) -> None:
+        """Cut the question itself, where the rest leaves it too little room."""
+        if self._question is None or self._size <= bound:
+            return
+        message = self._question.messages[0]
+        room = max(2 * _LEAST, min(most, _weight(self._question) - (self._size - bound) - 40))
+        self._change(message, {"content": shortened(self._said(message), room, "show_evidence has the rest")})
+
+    def _said(self, message: Message) -> str:
+        """What a message said before it was cut, so that a further cut counts from there."""
+        return self._whole.setdefault(id(message), str(message["content"]))
 
     def _change(self, message: Message, change: Message) -> None:
         before = _size(message)
@@ -235,7 +252,7 @@ class _Shortening:
         for message, number in found:
             if sizes[id(message)] > level + 150:
                 small = replace(self._room, result=level * 2 // 3)
-                text = result_text(self._view, number, small) if number else str(message["content"])
+                text = result_text(self._view, number, small) if number else self._said(message)
                 self._change(message, {"content": shortened(text, level, "read_lines has the rest" if number else "")})
         if least <= _LEAST and self._size > bound:
             for call in self._latest.messages[0].get("tool_calls", ()) if self._latest else ():

@@ -8,7 +8,13 @@ from typing import Any
 
 from .settings_leaf import DEPTH
 
-_NOT_OF_A_KEY = re.compile(r"""[^\w."' \t-]""")
+# A string or a comment, whatever it holds. Where this goes wrong, the text is no TOML and the parser ends there too.
+_OPAQUE = re.compile(
+    r'''"""(?:[^"\\]|\\.|"(?!""))*(?:"{3,5}|\Z)|\'{3}(?:[^\']|\'(?!\'\'))*(?:\'{3,5}|\Z)'''
+    r"""|"(?:[^"\\\n]|\\.)*"?|\'[^\'\n]*\'?|\#[^\n]*""",
+    re.DOTALL,
+)
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{DEPTH}}}[\w-]", re.ASCII)
 
 
 def toml(text: str) -> dict[str, Any]:
@@ -17,8 +23,7 @@ def toml(text: str) -> dict[str, Any]:
     Raises:
         ValueError: it is no TOML, or nested deeper than any setting is.
     """
-    rows = (row for row in text.split("\n") if row.count(".") > DEPTH)
-    if any(part.count(".") > DEPTH for row in rows for part in _NOT_OF_A_KEY.split(row)):
+    if text.count(".") >= DEPTH and _LONG_KEY.search(_OPAQUE.sub("s", text)):
         raise ValueError(f"a key of more than {DEPTH} parts")
     try:
         tree = tomllib.loads(text)

@@ -81,6 +81,10 @@ def changes_told(wanted: Recipe) -> list[str]:
 
 
 def settled_text(wanted: Recipe) -> str:
-    """Says that the run has all of a repair."""
-    held = ", ".join(f"{name} {'off' if v is REMOVE else v}" for name, v in wanted.values.items())
-    return f"The run has this already ({held})."
+    """Says that the run has all of a repair, or that nothing shows whether what should be off is on by default."""
+    unset = [name for name, value in wanted.values.items() if value is False and wanted.before[name] is None]
+    held = [f"{n} {'off' if v is REMOVE else v}" for n, v in wanted.values.items() if n not in unset]
+    told = [f"The run has this already ({', '.join(held)})."] if held else []
+    if unset:
+        told.append(f"No file of the run sets {', '.join(unset)}: where it is on by default, set it to off.")
+    return " ".join(told)

@@ -45,8 +45,10 @@ def by_name(on: Ground, name: str, value: Any) -> ByHand:
     if texts:
         framework, text = next(iter(texts.items()))
         return ByHand(text=text, where=f"the {NAMES.get(framework, framework)} settings", why=_nowhere(on))
-    usual = [f"{label}: {text}" for f, label in USUAL.items() if (text := _spelled(f, name, value))][:SHOWN]
-    return ByHand(text="; ".join(usual) or f"{name} = {value}", why=_nowhere(on))
+    usual = [
+        text if f == "env" else f"{label}: {text}" for f, label in USUAL.items() if (text := _spelled(f, name, value))
+    ]
+    return ByHand(text="; ".join(usual[:SHOWN]) or f"{name} = {value}", why=_nowhere(on))
 
 
 def _of_the_run(on: Ground) -> list[str]:

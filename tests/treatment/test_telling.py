@@ -48,7 +48,7 @@ def test_a_bound_on_what_is_not_known_says_its_risk(tmp_path: Path) -> None:
     ("slug", "fix", "word"),
     [
         ("loss/fp16_overflow", "Train in bf16", "--bf16 True"),
-        ("env/watchdog_kill", "Give the busy", "export VLLM_ENGINE_READY_TIMEOUT_S=3600"),
+        ("env/watchdog_kill", "Let engines", "export VLLM_ENGINE_READY_TIMEOUT_S=3600"),
         ("memory/optimizer_states", "Shard over", '{"zero_optimization": {"stage": 3}}'),
     ],
 )

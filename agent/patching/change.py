@@ -9,6 +9,7 @@ from ..errors import ChangeRefused
 from ..reading.settings_leaf import Leaf
 from ..reading.settings_map import Spelling, settings_map
 from ..reading.settings_values import UNSET
+from .conditions import admit
 from .document import Document, Found
 from .insert_shell import arguments
 from .insertion import argument, bare, insertion, spelled
@@ -114,6 +115,8 @@ def _one(doc: Document, name: str, value: Any, at: int) -> tuple[Document, list[
     found = standing(doc, name, at)
     if value is REMOVE:
         found = [f for f in found if not loose(f)]
+        if found:
+            admit(doc, name, value, "remove")
         splices = [removal(doc, f) for f in found]
         return _written(doc, name, splices, [], [f.leaf for f in found], [REMOVE], at)
     if not found:
@@ -121,6 +124,8 @@ def _one(doc: Document, name: str, value: Any, at: int) -> tuple[Document, list[
         return _written(doc, name, [], more, [], [value, _reads(doc, spelling, value)] if more else [], at)
     if all(same(f.value, value) or (value is True and _mode(f)) for f in found):
         return doc, []
+    for spelling in (None, *(f.spelling for f in found)):
+        admit(doc, name, value, "change", spelling)
     splices, touched, values, missing = _rewritten(doc, found, value)
     if not missing or (REMOVE in values and _silent(doc, name, value)):
         return _written(doc, name, splices, [], touched, values, at)

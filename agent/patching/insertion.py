@@ -11,6 +11,7 @@ from ..reading.settings_lines import toml_masked
 from ..reading.settings_map import Spelling, settings_map
 from ..reading.shell_flags import SWITCHES
 from ..reading.shell_words import read_script
+from .conditions import admit, unmet
 from .dated import untimely
 from .document import Document
 from .insert_json import put_json
@@ -40,7 +41,7 @@ def spelled(doc: Document, name: str, value: Any) -> tuple[str, Spelling, Any]:
         except Unplaced as e:
             reason = str(e)
             continue
-        if why := untimely(doc, scope, spelling):
+        if why := untimely(doc, scope, spelling) or unmet(doc, name, spelling):
             reason = why
             continue
         if raw is DROP or (raw is False and doc.form == "shell" and bare(scope, spelling)):
@@ -70,6 +71,7 @@ def insertion(doc: Document, name: str, value: Any) -> tuple[list[Splice], Spell
     scope, spelling, raw = spelled(doc, name, value)
     if raw is DROP:
         return [], spelling
+    admit(doc, name, value)
     if scope in _OWN:
         return _anywhere(doc, name, value)
     if name in table()["only_there"].get(scope, ()):
@@ -95,10 +97,7 @@ def _tree(doc: Document, spelling: Spelling, raw: Any) -> list[Splice]:
     """Into nested mappings: JSON, YAML, TOML."""
     _is_meant(doc)
     path = home(doc, spelling)
-    dotted = ".".join(path)
-    for parent in listed("parents", doc.framework) or ():
-        if dotted.startswith(parent + ".") and not any(leaf.key.startswith(parent + ".") for leaf in doc.sheet.leaves):
-            raise Unplaced(f"the file has no `{parent}`, which needs more than this one key")
+    _has_parent(doc, ".".join(path))
     if doc.form == "json":
         return put_json(doc.text, path, as_json(raw), doc.newline)
     if doc.form == "toml":
@@ -106,6 +105,17 @@ def _tree(doc: Document, spelling: Spelling, raw: Any) -> list[Splice]:
     if doc.form == "yaml":
         return put_yaml(doc.text, doc.clean, path, as_yaml(raw), doc.newline)
     raise Unplaced(f"nothing is put into a file of this kind ({doc.form})")
+
+
+def _has_parent(doc: Document, dotted: str) -> None:
+    """A key goes into a mapping that may not be made for it alone.
+
+    Raises:
+        Unplaced: the mapping is not there.
+    """
+    for parent in listed("parents", doc.framework) or ():
+        if dotted.startswith(parent + ".") and not any(leaf.key.startswith(parent + ".") for leaf in doc.sheet.leaves):
+            raise Unplaced(f"the file has no `{parent}`, which needs more than this one key")
 
 
 def _is_meant(doc: Document) -> None:
@@ -155,7 +165,9 @@ def argument(doc: Document, group: Group, spelling: Spelling, raw: Any) -> str:
     write = as_inside if group.kind == "quoted" else as_word
     if among(doc.framework, table()["overrides"]):
         key = ".".join(home(doc, spelling))
-        return f"{key}={write(raw)}"
+        _has_parent(doc, key)
+        added = "++" if set(spelling.segments) & set(listed("added", doc.framework) or ()) else ""
+        return f"{added}{key}={write(raw)}"
     if spelling.segments[1:] and not among(doc.framework, table()["dotted"]):
         raise Unplaced(f"`{'.'.join(spelling.segments)}` has no flag of its own")
     flag = "--" + ".".join(spelling.segments)

@@ -88,13 +88,16 @@ def _word(canonical: Canonical, spelling: Spelling, scope: str, value: Any, old:
     if by is not None and not isinstance(value, list) and _fits(old, by):
         if value in by:
             return DROP if by[value] is None else by[value]
-        if value not in (True, False) and not by.keys() <= {"cpu", False}:
+        open_ended = canonical.name not in table()["closed"] and not by.keys() <= {"cpu", False}
+        if value not in (True, False) and open_ended:
             return value
         raise Unplaced(f"{spelling.segments[-1]} has no word for {value}")
     if old is not None and (word := _of_family(canonical.name, scope, value, old)) is not None:
         return word
     if old is not None and words is not None and isinstance(old.value, str) and value in words:
         return words[value]
+    if words is not None and value not in words and canonical.name in table()["closed"]:
+        raise Unplaced(f"{spelling.segments[-1]} has no word for {value}")
     switched = any(isinstance(v, bool) for v in canonical.values.values())
     if old is not None and isinstance(old.value, bool) and isinstance(value, str) and not switched:
         raise Unplaced(f"a switch stands there, and what it takes for {value} is not known")

@@ -13,6 +13,8 @@ from .roles import elsewhere
 from .spelling import among, wanted
 
 SWITCHES = ("fp16", "bf16")
+OFFLOADS = ("offload_optimizer", "offload_parameters")
+_NANOGPT_STEPS = 40  # its default, 5 for each of 8 processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,9 @@ def steps(doc: Document, name: str, value: Any, edits: Mapping[str, Any]) -> lis
     """
     value = value if value is REMOVE else wanted(name, value)
     if value is REMOVE:
-        return [Step(name, name, value)]
+        return [Step(name, name, False if name in OFFLOADS and _says_device(doc, name) else value)]
+    if name == "gradient_accumulation_steps":
+        _shared_out(doc, name, value)
     if name == "sequence_length":
         _room(doc, value)
     if name == "precision":
@@ -45,6 +49,25 @@ def steps(doc: Document, name: str, value: Any, edits: Mapping[str, Any]) -> lis
         off = [Step(name, other, False)] if _on(doc, other) and other not in edits else []
         return [*off, Step(name, name, value)]
     return [*(Step(name, n, v) for n, v in _peak(doc, name, value) if n not in edits), Step(name, name, value)]
+
+
+def _says_device(doc: Document, name: str) -> bool:
+    """Whether a word names the device: `none` takes its place, as a mapping without a device looks like one."""
+    held = [f.leaf for f in _held(doc, name)]
+    return bool(held) and all(leaf.key.endswith("device") and leaf.style in ("json", "yaml", "dict") for leaf in held)
+
+
+def _shared_out(doc: Document, name: str, value: Any) -> None:
+    """nanoGPT shares the steps of accumulation out among its processes, and stops where they do not come out even.
+
+    Raises:
+        Unplaced: they may not.
+    """
+    if not among(doc.framework, ["nanogpt"]) or not isinstance(value, int):
+        return
+    steps_now = [f.value for f in _held(doc, name) if isinstance(f.value, int)] or [_NANOGPT_STEPS]
+    if any(value % now for now in steps_now if now):
+        raise Unplaced("nanoGPT shares these steps out among its processes: it has to be a multiple of their number")
 
 
 def in_words(doc: Document, name: str, value: Any, edits: Mapping[str, Any]) -> list[Step]:

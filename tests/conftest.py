@@ -20,6 +20,7 @@ _REAL = re.compile(
     r"|from traindoctor\.evals\.(?:endpoint|hostile|run) )",
     re.MULTILINE,
 )
+_WHOLE = ("applying", "collect")  # folders whose tests diagnose whole runs, or write to disk for good
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,7 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     known: dict[Path, bool] = {}
     for item in items:
         if item.path not in known:
-            known[item.path] = bool(_REAL.search(item.path.read_text(encoding="utf-8")))
+            whole = item.path.parent.name in _WHOLE
+            known[item.path] = whole or bool(_REAL.search(item.path.read_text(encoding="utf-8")))
         if known[item.path] or "process" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.real)
 

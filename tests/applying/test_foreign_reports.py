@@ -139,3 +139,16 @@ def test_a_report_that_had_secrets_taken_out_says_so(tmp_path: Path, doctor) -> 
     done = doctor("apply", named.with_suffix(".md"), "--yes")
     assert "no report of doctor" in done.stderr and len(done.stderr.splitlines()) == 1
     assert done.returncode == 2 and file.read_text() == old
+
+
+def test_what_triage_writes_into_the_run_is_ones_own_also_after_a_move(tmp_path: Path, doctor) -> None:
+    from traindoctor.agent.commands.output import write
+    from traindoctor.agent.report import Report
+
+    file, named = one_file(tmp_path, OLD, NEW)
+    session_of(named)
+    write(Report.model_validate_json(named.read_text()), [str(file.parent)], True)
+    file.parent.rename(tmp_path / "moved")
+    done = doctor("apply", tmp_path / "moved", "--yes")
+    assert done.returncode == 0 and MARK not in done.stdout, done.stderr
+    assert (tmp_path / "moved/config.yaml").read_text() == NEW

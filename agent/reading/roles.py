@@ -9,7 +9,9 @@ from .flight.form import is_dump
 from .inflate import utf16
 
 ROLES = ("log", "config", "metrics", "checkpoint", "data", "code", "environment", "capture", "trace", "note", "other")
-OWN = re.compile(r"^doctor-report\.(json|md|html)$|^doctor\.toml$|^\.doctor-.*\.tmp$|^doctor-bundle-.*\.tar\.gz$|^\.doctor-bundle-")
+OWN = re.compile(
+    r"^doctor-report\.(json|md|html)$|^doctor\.toml$|^doctor-bundle-.*\.tar\.gz$|^\.doctor-(.*\.tmp$|bundle-)"
+)
 PAGE = b"<!DOCTYPE html>\n<!-- traindoctor report -->\n"  # how a page of doctor begins, whatever its file is called
 
 _PACKED = re.compile(r"\.(gz|zst|bz2|xz)$")

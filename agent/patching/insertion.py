@@ -98,6 +98,8 @@ def _tree(doc: Document, spelling: Spelling, raw: Any) -> list[Splice]:
     _is_meant(doc)
     path = home(doc, spelling)
     _has_parent(doc, ".".join(path))
+    if off := [p for p in (".".join(path[:i]) for i in range(1, len(path))) if p in doc.disabled]:
+        raise Unplaced(f"`{off[0]}` is switched off, so nothing in it is read")
     if doc.form == "json":
         return put_json(doc.text, path, as_json(raw), doc.newline)
     if doc.form == "toml":

@@ -153,6 +153,8 @@ def _loads(doc: Document, value: Any) -> bool:
     Weights that are loaded in half precision cannot be trained with its loss scale, so a change to fp16 leaves them.
     """
     held = [f for f in _held(doc, "precision") if f.leaf.style != "default"]
+    if among(doc.framework, ["unsloth"]):
+        held = [f for f in held if f.value is not None]  # `dtype=None` leaves the choice to the library
     if value == "fp16":
         held = [f for f in held if f.leaf.note != "from_pretrained" and "torch_dtype" not in f.leaf.key]
     return bool(held)

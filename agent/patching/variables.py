@@ -13,6 +13,7 @@ from .training_command import shell_of
 
 REFERENCE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-=]([^}]*))?\})")
 TEMPLATE = re.compile(r"\$\{|\$\(|\$\w|`|\{\{|\{%|<[A-Za-z_]\w*>")
+_SOURCED = re.compile(r"(?m)^\s*(?:source|\.)[ \t]+(?!\S*(?:activate|bashrc|profile|conda|module|lmod))\S")
 _DEFAULT = re.compile(r"(['\"]?)\$\{\w+:?[-=]([^${}]*)\}\1\Z")
 
 
@@ -37,6 +38,8 @@ def shell_site(doc: Document, found: Found, source: str, start: int, end: int) -
         raise Unplaced(f"`{source[:60]}` is filled in from elsewhere")
     variable = m[1] or m[2]
     made = _assignments(doc, variable)
+    if _SOURCED.search(doc.clean) and (not made or _DEFAULT.match(doc.source(made[0]))):
+        raise Unplaced(f"${variable} may be set in the file that the script sources")
     if not made and (d := _DEFAULT.match(source)):
         return Site(found, start + d.start(2), start + d.end(2))
     if len(made) != 1 or re.search(rf"\bfor\s+{variable}\s+in\b|\bread\b[^\n]*\b{variable}\b", doc.text):

@@ -16,7 +16,14 @@ DS = '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 8, "zero_optimi
 OFFLOADED = ', "offload_param": {"device": "cpu", "pin_memory": true}'
 TRAINER = 'from transformers import TrainingArguments\nds = {"zero_optimization": {"stage": 2}}\nTrainingArguments("out", deepspeed=ds)\n'
 
+SOURCED = "source .env\npython train.py --output_dir out --learning_rate ${LR:-5e-5}\n"
+NEMO_RL = "policy:\n  megatron_cfg:\n    enabled: false\n    tensor_model_parallel_size: 1\ngrpo:\n  max_num_steps: 9\n"
+
 LEFT = [
+    (SOURCED, "a.sh", "hf", {"learning_rate": 1e-5}, "script sources"),
+    (NEMO_RL, "a.yaml", "nemo_rl", {"warmup_steps": 200}, "switched off"),
+    ("vllm serve m --max-model-len 8\n", "a.sh", "vllm", {"attention_implementation": "sdpa"}, "no word for sdpa"),
+    ("step_scheduler:\n  num_epochs: 1\n", "a.yaml", "automodel", {"packing": True}, "a number stands there"),
     (HF, "a.sh", "hf", {"prefetch_factor": 2}, "without worker processes"),
     (HF, "a.sh", "hf", {"persistent_workers": True}, "without worker processes"),
     (HF, "a.sh", "hf", {"attention_implementation": "sdpa"}, "argument of the script"),
@@ -58,7 +65,12 @@ def test_left_to_the_hand_with_the_reason(text, file, framework, edit, reason):
     assert len(got.snippets) == 1 and reason in got.snippets[0].reason
 
 
+UNSLOTH = "from unsloth import FastLanguageModel\nm = FastLanguageModel.from_pretrained('x', dtype=None)\n"
+
 MADE = [
+    (UNSLOTH + "SFTConfig(fp16=True, bf16=False)\n", "a.py", "unsloth", {"precision": "bf16"},
+     "dtype=None)\nSFTConfig(fp16=False, bf16=True)"),
+    (NEMO_RL, "a.yaml", "nemo_rl", {"packing": True}, "  sequence_packing:\n    enabled: true\n"),
     (HF.replace("\n", " --dataloader_num_workers 4\n"), "a.sh", "hf", {"prefetch_factor": 2}, "--dataloader_prefetch_factor 2"),
     (SFT, "a.sh", "openrlhf", {"learning_rate": 1e-6}, " --learning_rate 1e-6"),
     (PPO, "a.sh", "openrlhf", {"learning_rate": 1e-6}, "--actor_learning_rate 1e-6"),

@@ -258,8 +258,8 @@ def test_main_settings_are_changed_or_put_in_one_after_the_other(name):
 def test_what_each_framework_has_words_for_is_put_into_its_file():
     """A snippet is for what a framework does not have: not one of these is left to the user's hand."""
     expected = {
-        "slime.sh": 18, "megatron.sh": 15, "verl.sh": 15, "openrlhf.sh": 15, "deepspeed.json": 8, "axolotl.yaml": 14,
-        "llamafactory.yaml": 10, "torchtitan.toml": 12, "nemo.yaml": 11, "hf.py": 9, "trl.py": 11,
+        "slime.sh": 18, "megatron.sh": 15, "verl.sh": 15, "openrlhf.sh": 15, "deepspeed.json": 8, "axolotl.yaml": 11,
+        "llamafactory.yaml": 9, "torchtitan.toml": 12, "nemo.yaml": 11, "hf.py": 9, "trl.py": 11,
     }  # fmt: skip
     for name, least in expected.items():
         framework = name.rpartition(".")[0]

@@ -85,7 +85,7 @@ def test_new_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str], argumen
         ("ignores: [\"blue-switch: port 12 up", "ignores: [\"blue-switch: port 12 flapped", 8, "which it must ignore"),
         ("key: gpu.xid", "key: gpu.mood", 11, "no tool emits 'gpu.mood'"),
         ("text: To a free port.", "settings: {mood: good}", 13, "no canonical setting is called 'mood'"),
-        ("text: To a free port.", "settings: {optimizer: {multiply: 2}}", 13, "it cannot be multiplied"),
+        ("text: To a free port.", "settings: {optimizer: {multiply: 2}}", 13, "which is not counted"),
         ("verify: ib_status", "verify: hope", 13, "no tool is called 'hope'"),
         ("weight: strong", "wieght: strong", 6, "Extra inputs are not permitted"),
         ("title: The blue switch flaps", "title: [", 5, "did not find"),

@@ -14,6 +14,7 @@ def in_words(fix: Fix, facts: Facts) -> ReportFix:
     return ReportFix(
         title=fix.title,
         why=sentences(fix.why, fix.text, *changes),
+        risk=fix.risk,
         commands=[*(f"export {name}={value}" for name, value in fix.env.items()), *fix.commands],
         verify=f"doctor tool {fix.verify.replace('_', '-')}" if fix.verify else "",
     )

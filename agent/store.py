@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import sqlite3
+import stat
 import tempfile
 import time
 from collections import Counter
@@ -47,19 +48,29 @@ def usable_state(state: Path | None = None) -> tuple[Path, str]:
     be written is replaced too, because a diagnosis must not fail for want of a place to keep it.
     """
     folder = state or state_folder()
-    local = Path(tempfile.gettempdir()) / f"traindoctor-{os.getuid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (folder / "reports").mkdir(exist_ok=True, mode=0o700)
         if not os.access(folder, os.W_OK):
             raise PermissionError(folder)
     except OSError as e:
-        (local / "reports").mkdir(parents=True, exist_ok=True, mode=0o700)
+        local = _node_local()
         return local, f"state folder {folder} cannot be written ({e.strerror or 'permission denied'}): kept in {local}"
     if _file_system(folder).startswith(_SHARED):
-        (local / "reports").mkdir(parents=True, exist_ok=True, mode=0o700)
+        local = _node_local()
         return local, f"state folder {folder} is on a network file system: kept in {local}"
     return folder, ""
+
+
+def _node_local() -> Path:
+    """A folder of this user on this machine. One that somebody else prepared, or may write to, is not trusted."""
+    folder = Path(tempfile.gettempdir()) / f"traindoctor-{os.getuid()}"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    info = folder.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
+        folder = Path(tempfile.mkdtemp(prefix="traindoctor-"))
+    (folder / "reports").mkdir(exist_ok=True, mode=0o700)
+    return folder
 
 
 def _file_system(folder: Path) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from traindoctor.agent.errors import UsageError
 from traindoctor.agent.events import CallStarted, ReportReady, SessionStarted
 from traindoctor.agent.report import Checked, Report, RootCause
 from traindoctor.agent.session import diagnose
-from traindoctor.agent.store import checked_session, load_report, save_report, with_new_checks
+from traindoctor.agent.store import checked_session, load_report, save_report, usable_state, with_new_checks
 from traindoctor.agent.workspace import Workspace
 
 
@@ -103,3 +105,23 @@ def test_an_answer_shows_its_own_checks() -> None:
     assert len(again.checked) == 4, "the report itself keeps all"
     assert with_new_checks(again, []) is again
     assert len(with_new_checks(report("s1", "healthy", broken), [first]).checked) == 1
+
+
+@pytest.mark.parametrize("how", ["open to others", "a link", "sound"])
+def test_a_folder_that_somebody_prepared_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    usual = tmp_path / f"traindoctor-{os.getuid()}"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o777)
+    if how == "a link":
+        usual.symlink_to(elsewhere)
+    else:
+        usual.mkdir()
+        usual.chmod(0o777 if how == "open to others" else 0o700)
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    folder, why = usable_state(blocked / "state")
+    assert why and (folder == usual) is (how == "sound") and folder.resolve() != elsewhere
+    assert folder.stat().st_mode & 0o077 == 0 and (folder / "reports").is_dir()

@@ -25,7 +25,7 @@ T = TypeVar("T")
 _FACTOR = re.compile(r"^(?:(half|halved?|double[d]?)|([x*/])\s*(\d+(?:\.\d+)?))$", re.IGNORECASE)
 _OFF = ("off", "unset", "none", "remove", "removed", "disabled", "false", "no")
 MOST = 1e15  # no number of any setting comes near
-DERIVED = ("models",)  # readings of a workspace that settings enter
+_DERIVED = ("models",)  # readings of a workspace that settings enter
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Supposed(Workspace):
 
     def memo(self, key: Any, make: Callable[[], T]) -> T:
         """The changed settings, and what is made of them, apart from the run's own."""
-        if key != "settings" and key not in DERIVED:
+        if key != "settings" and key not in _DERIVED:
             return self._actual.memo(key, make)
         if key not in self._own:
             self._own[key] = make()

@@ -6,16 +6,13 @@ Overlaid(workspace, reading, {file: text})                   -> a workspace in w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
 
 from ..workspace import Workspace
-from .changed_settings import DERIVED
+from .changed_settings import Supposed
 from .files import LINE_LIMIT, Line, RunFile
 from .settings import Settings, read_lines
-
-T = TypeVar("T")
 
 
 def numbered(text: str) -> list[Line]:
@@ -43,22 +40,12 @@ def reread(reading: Settings, texts: Mapping[RunFile, str]) -> Settings:
     )
 
 
-class Overlaid(Workspace):
+class Overlaid(Supposed):
     """The same run with other texts. Readings are shared, but for those that settings enter."""
 
     def __init__(self, ws: Workspace, reading: Settings, texts: Mapping[RunFile, str]) -> None:
-        self.__dict__.update(ws.__dict__)
-        self._actual = ws
+        super().__init__(ws, reading)
         self._texts = {f.name: text.encode() for f, text in texts.items()}
-        self._own: dict[Any, Any] = {"settings": reading}
-
-    def memo(self, key: Any, make: Callable[[], T]) -> T:
-        """What settings enter apart from the run's own."""
-        if key != "settings" and key not in DERIVED:
-            return self._actual.memo(key, make)
-        if key not in self._own:
-            self._own[key] = make()
-        return self._own[key]
 
     def blocks(self, file: RunFile) -> Iterator[bytes]:
         """The other text where there is one."""

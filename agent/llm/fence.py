@@ -55,7 +55,8 @@ _OPENING = re.compile(
     r"|(?<!\(\?)(?<!\(\?<)(?<![\w#])!(?=\[)|!(?=\[[^\]]{0,200}\][(\[])",
     re.IGNORECASE,
 )
-_BROKEN = re.compile("([<\uff1c\ufe64\\[\uff3b\\]!])\\\\")
+# The backslash of a spelt character behind such a one is none of ours.
+_BROKEN = re.compile("([<\uff1c\ufe64\\[\uff3b\\]!])\\\\(?!x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
 
 
 def harmless(text: str) -> str:

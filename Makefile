@@ -8,8 +8,13 @@ BIN := $(VENV)/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq --progress-bar off --prefer-binary
 QUESTION := Our run on eight H100s died at night. Seven ranks report NCCL timeouts, so is it the network?
 
+PLATFORM ?= manylinux_2_28_x86_64
+PYTHON_VERSION ?= 3.11
+EXTRAS ?=
+TORCH_INDEX ?=
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit soak check lint types imports bench healthy docs wheel clean
+.PHONY: help demo test unit soak check lint types imports bench incidents healthy repairs inspection docs pictures wheel wheelhouse clean
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made
@@ -21,10 +26,10 @@ demo: $(VENV)/.installed  ## Set up, build the index and diagnose the bundled in
 	@$(BIN)/doctor ask "$(QUESTION)" --run evals/demo/files
 
 test: $(VENV)/.test  ## Run the tests
-	@$(BIN)/python -m pytest -n 2 </dev/null
+	@$(BIN)/python -m pytest -n 2 --dist worksteal </dev/null
 
 unit: $(VENV)/.test  ## Run the tests that start no program and take no long time
-	@$(BIN)/python -m pytest -n 2 -m "not real and not soak" </dev/null
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not real and not soak" </dev/null
 
 soak: $(VENV)/.test  ## Run the tests that take minutes: long fuzzing
 	@$(BIN)/python -m pytest -m soak --timeout 3600 -s </dev/null
@@ -43,21 +48,48 @@ imports: $(VENV)/.test
 bench: $(VENV)/.test  ## Measure against the budgets; needs ripgrep
 	@$(BIN)/python -m benchmarks.run
 
-healthy: build/healthy/.installed  ## Record evals/healthy anew: tiny real trainings, in their own environment
-	@build/healthy/bin/python evals/healthy/record.py
+incidents: build/recording/.installed  ## Record evals/recorded anew: tiny real trainings, each with one fault
+	@build/recording/bin/python evals/recorders/record.py
 
-build/healthy/.installed: evals/healthy/requirements.txt evals/healthy/requirements-bare.txt | $(VENV)/bin/python
+healthy: build/recording/.installed  ## Record evals/healthy anew: tiny real trainings without a fault
+	@build/recording/bin/python evals/recorders/record.py evals/healthy
+
+repairs: build/recording/.installed $(VENV)/.installed  ## Break, diagnose, apply, run again: which repairs repair
+	@build/recording/bin/python evals/recorders/repair.py
+
+build/recording/.installed: evals/recorders/requirements.txt evals/recorders/requirements-bare.txt | $(VENV)/bin/python
 	@echo "installing the frameworks to record (many minutes the first time)" >&2
-	@$(PYTHON) -m venv build/healthy
+	@$(PYTHON) -m venv build/recording
 	@for list in requirements.txt "requirements-bare.txt --no-deps"; do PIP_DISABLE_PIP_VERSION_CHECK=1 \
-		build/healthy/bin/python -m pip install -qq --progress-bar off -c constraints.txt -r evals/healthy/$$list; done
+		build/recording/bin/python -m pip install -qq --progress-bar off -c constraints.txt -r evals/recorders/$$list; done
+	@touch $@
+
+inspection: build/inspection/.installed  ## Set up build/inspection: inspect-ai beside doctor, and test the two together
+	@build/inspection/bin/python -m pytest -p no:xdist tests/evals/test_inspection.py </dev/null
+
+build/inspection/.installed: evals/inspection/requirements.txt $(VENV)/.test
+	@$(PYTHON) -m venv build/inspection
+	@build/inspection/bin/python -c 'import pathlib, sys, sysconfig; \
+		pathlib.Path(sysconfig.get_path("purelib"), "beside.pth").write_text("import site; site.addsitedir(%r)\n" % sys.argv[1])' \
+		"$$($(abspath $(BIN))/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 build/inspection/bin/python -m pip install -qq --progress-bar off --no-deps \
+		-r evals/inspection/requirements.txt -e .
 	@touch $@
 
 docs: $(VENV)/.test  ## Write the pages of docs/ that are made from the code
 	@$(BIN)/python docs/make.py
 
+pictures: $(VENV)/.test  ## Draw the pictures of docs/chat.md from the real program
+	@$(BIN)/python docs/pictures.py
+
 wheel: $(VENV)/.dev  ## Build the wheel into dist/
 	@$(BIN)/python -m build --wheel .
+
+wheelhouse:  ## All files for machines without network, into build/wheelhouse/ (PLATFORM=, PYTHON_VERSION=, EXTRAS=)
+	@p=python$(PYTHON_VERSION); command -v $$p >/dev/null || p="$(PYTHON)"; test -n "$$p" || \
+		{ echo "no Python $(PYTHON_VERSION) on PATH" >&2; exit 1; }; rm -rf build/wheelhouse.python; \
+		$$p -m venv build/wheelhouse.python && build/wheelhouse.python/bin/python docs/wheelhouse.py \
+		--platform "$(PLATFORM)" --python-version "$(PYTHON_VERSION)" --extras "$(EXTRAS)" --torch-index "$(TORCH_INDEX)"
 
 clean:  ## Remove the environment and everything built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .bench

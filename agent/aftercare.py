@@ -20,7 +20,7 @@ def aftercare(report: Report, facts: Facts, ws: Workspace, team: Team, session: 
     told = [
         survived("restart advice", lambda: complete(report, facts, ws), SECONDS),
         survived("look into the history", lambda: team.recall(report, facts, ws), SECONDS),
-        survived("patches", lambda: treat(report, playbooks(), ws), SECONDS),
+        survived("patches", lambda: treat(report, playbooks(), ws, facts), SECONDS),
         survived("names in commands", lambda: _name(report, facts, ws, session), SECONDS),
     ]
     return [why for why in told if why]

@@ -15,11 +15,13 @@ import yaml
 
 from .follow_up_answers import answer_follow_up
 from .follow_ups import FOLLOW_UPS
-from .playbook import KNOWLEDGE, Playbook, Predicate
+from .playbook import KNOWLEDGE, Fix, Playbook, Predicate, SettingChange
 from .predicates import Facts, judge
 from .report import CitedEvidence, Report, ReportFix, RootCause, Sentence
+from .treatment.words import set_in_shell
 from .types import Call, Evidence
 
+NAMED_CHECKS = "named checks"  # the intent of a question that names the checks to be made
 SHOWN = 12  # items of one kind
 WHOLE = 1  # passages shown whole; of the others their first words
 FIRST = 240  # characters of those
@@ -44,7 +46,9 @@ class _Row:
 
 @cache
 def _preflight() -> dict[str, Any]:
-    return yaml.safe_load((KNOWLEDGE / "preflight.yaml").read_text(encoding="utf-8"))
+    return yaml.load(
+        (KNOWLEDGE / "preflight.yaml").read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
 
 
 def preflight_calls(hardware: Mapping[str, Any]) -> list[Call]:
@@ -91,7 +95,9 @@ def answer(
         whole: all evidence of the session, under the same numbers.
     """
     looked_up = {r["call"]["tool"] for r in made} <= {"look_up"}
-    if intent in FOLLOW_UPS:
+    if intent == NAMED_CHECKS:
+        report = _made(facts, made)
+    elif intent in FOLLOW_UPS:
         report = answer_follow_up(intent, question, earlier, whole or facts, facts, made, playbooks)
     elif intent == "knowledge" or looked_up:
         report = _known(facts)
@@ -124,6 +130,23 @@ def _known(facts: Facts) -> Report:
     slugs = [(e.file or "").removeprefix("playbook ") for e in passages if (e.file or "").startswith("playbook ")]
     report.next_steps = [f"Read on: doctor playbook show {slug}" for slug in dict.fromkeys(slugs)]
     return report
+
+
+def _made(facts: Facts, made: Sequence[Mapping[str, Any]]) -> Report:
+    """What checks that the user named came to: of each its own line, then the evidence it found."""
+    last = {call_of_result(r): r for r in made}
+    title = "; ".join(f"{r['call']['tool'].replace('_', '-')}: {r['summary']}" for r in last.values())
+    found = [e for kept in facts.by_key.values() for e in kept if e.kind != "absent"]
+    told = [Sentence(text=e.text.strip() or f"{e.key} = {e.value}", cites=[e.id]) for e in found[:SHOWN]]
+    report = _report(title or "No check was made.", told)
+    if len(found) > SHOWN:
+        report.next_steps = [f"{_count(len(found) - SHOWN, 'further piece')} of evidence: its whole output has them."]
+    return report
+
+
+def call_of_result(result: Mapping[str, Any]) -> str:
+    """The identity of the call that made a result, by which the same call made again is known."""
+    return Call(**result["call"]).identity
 
 
 def _first(text: str) -> str:
@@ -210,10 +233,16 @@ def _pages(playbooks: Sequence[Playbook]) -> Mapping[str, Playbook]:
 
 
 def _fix(page: Playbook) -> ReportFix:
-    first = page.fixes[0]
+    first = next((f for f in page.fixes if _for_any_run(f)), page.fixes[0])
     why = " ".join(filter(None, (first.why, first.text)))
-    commands = [*(f"export {k}={v}" for k, v in first.env.items()), *first.commands]
+    commands = [*(set_in_shell(k, v) for k, v in first.env.items()), *first.commands]
     return ReportFix(title=f"{page.title}: {first.title}", why=why, commands=commands)
+
+
+def _for_any_run(fix: Fix) -> bool:
+    """Whether a repair is one without a run whose evidence gives it its amounts."""
+    amounts = any(isinstance(change, SettingChange) and change.amount for change in fix.settings.values())
+    return not (fix.finds or fix.when or (amounts and not fix.text))
 
 
 def _count(number: int, noun: str) -> str:

@@ -12,10 +12,16 @@ from .types import ToolResult
 from .workspace import Workspace
 
 
-def guarded(tool: Tool, ws: Workspace, args: dict[str, Any], seconds: float) -> tuple[ToolResult, str]:
-    """Run a tool within a time limit. Returns its result and, where it crashed, what to tell as a bug of ours."""
+def guarded(
+    tool: Tool, ws: Workspace, args: dict[str, Any], seconds: float, stopped: Callable[[], bool] | None = None
+) -> tuple[ToolResult, str]:
+    """Run a tool within a time limit. Returns its result and, where it crashed, what to tell as a bug of ours.
+
+    Args:
+        stopped: whether nobody wants the result any more.
+    """
     try:
-        with Deadline(seconds):
+        with Deadline(seconds, stopped):
             return tool(ws, **args), ""
     except (ToolError, ParseError, DoctorError, TimeoutError) as e:
         return failed(str(e)), ""

@@ -21,14 +21,19 @@ from .commands import (
     evaluation,
     feedback,
     history,
+    hook,
     index,
     mcp,
     playbook,
     preflight,
+    run,
     salvage,
+    serve,
     sessions,
+    sweep,
     tool,
     undo,
+    watch,
 )
 from .commands.streams import nobody_listens
 from .errors import DoctorError
@@ -66,6 +71,11 @@ app.command(name="ask")(diagnosis.ask)
 app.command(name="triage")(diagnosis.triage)
 app.command(name="preflight")(preflight.preflight)
 app.command(name="chat")(chat.chat)
+app.command(name="run", context_settings={"allow_interspersed_args": False})(run.run)
+app.command(name="watch")(watch.watch)
+app.command(name="hook")(hook.hook)
+app.command(name="sweep")(sweep.sweep)
+app.command(name="serve")(serve.serve)
 app.add_typer(tool.app, name="tool")
 app.add_typer(playbook.app, name="playbook")
 app.add_typer(index.app, name="index")
@@ -88,7 +98,8 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 must not cost the answer
     try:
         code = app(args=arguments, prog_name="doctor", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by whoever started us
+            sys.stdout.flush()
         code = code if isinstance(code, int) else 0
         return _complain("interrupted", 130) if code == 130 else code
     except DoctorError as e:
@@ -108,3 +119,7 @@ def _complain(message: str, code: int) -> int:
     line = " ".join(inert(message).split())
     sys.stderr.write(f"doctor: {line}\n" if line else "")
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

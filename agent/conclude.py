@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from . import claims, gate, salience, wording
-from .planner import INSUFFICIENT, Diagnosis, verdict
+from .first_failure import first_failure
+from .planner import HEALTHY, INSUFFICIENT, Diagnosis, verdict
 from .playbook import Playbook
 from .predicates import Facts
 from .report import (
@@ -21,7 +22,7 @@ from .report import (
 )  # fmt: skip
 from .restart import advise
 from .tool import all_tools
-from .treatment.words import in_words
+from .treatment.words import fitting, in_words
 from .types import Evidence, Hypothesis
 
 ALSO_SCORE = 1.5  # log odds from which an independent second finding is worth a line
@@ -75,13 +76,14 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
         status=status,
         root_cause=RootCause(
             id=cause, title=title, playbook=playbook.slug if playbook else None,
-            confidence=differential[0].confidence, first_failure=_first_failure(proof, facts),
+            confidence=differential[0].confidence,
+            first_failure=FirstFailure() if cause == HEALTHY else first_failure(proof, facts),
         ),
         also=_also(leader, ranked, by_slug, diagnosis.ruled_out),
         summary=kept,
         differential=differential,
         chain=_chain(proof, facts),
-        fixes=[in_words(f, facts) for f in playbook.fixes] if playbook else [],
+        fixes=[in_words(f, facts) for f in playbook.fixes if fitting(f, facts)] if playbook else [],
         next_steps=_next_steps(cause, playbook, ranked, by_slug, facts),
     )  # fmt: skip
     if diagnosis.by_model and cause == diagnosis.cause:  # otherwise the evidence alone gave the verdict
@@ -150,33 +152,6 @@ def _also(
         and h.required and h.score >= ALSO_SCORE
         and h.cause not in explains and not h.explained_by and leader.cause not in by_slug[h.playbook].explains
     ][:3]  # fmt: skip
-
-
-def _first_failure(proof: list[Evidence], facts: Facts) -> FirstFailure:
-    """Rank, host, step and time of what broke first.
-
-    A line that proves the verdict comes before the first exception: that one may be a peer that only noticed.
-    """
-    fell_silent = facts.get("rank.silent_while_others_fail")
-    seen = [*facts.get("error.first"), *facts.get("loss.first_nan_step"), *facts.get("watchdog.timeout")]
-    first = {(e.file, e.line) for e in facts.get("error.first")}
-    placed = [e for e in proof if (e.file, e.line) in first]
-    if not placed:
-        placed = [e for e in [*proof, *fell_silent] if e.rank is not None or e.host] or seen
-    if not placed:
-        return FirstFailure()
-    e = _earliest(placed)
-    rank = e.rank if e.rank is not None else next((x.rank for x in fell_silent if x.rank is not None), None)
-    step = next((x.step for x in [e, *seen] if x.step is not None), None)
-    time = e.time or next((x.time for x in proof if x.time), None)
-    return FirstFailure(rank=rank, host=e.host, step=step, time=time, attempt=e.attempt)
-
-
-def _earliest(placed: list[Evidence]) -> Evidence:
-    """The first of them where that can be told: within one file by line, else as they are weighed."""
-    if all(e.file == placed[0].file and e.line for e in placed):
-        return min(placed, key=lambda e: e.line or 0)
-    return placed[0]
 
 
 def _chain(proof: list[Evidence], facts: Facts) -> list[ChainLink]:

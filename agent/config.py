@@ -44,6 +44,8 @@ class Config(ModelKeys):
     experiments: str = Field("", description="file that declares commands of experiments; a run's own is never used")
     python: str = Field("", description="interpreter of the jobs, for tests that need its torch; else our own")
     embedding_model: str = Field("", description="folder of another sentence-transformers model")
+    report_url: str = Field("", description="what stands before the path of a report where notices link to it")
+    notify: str | list[str] = Field([], description="URLs that notices go to; each is kept as a secret")
     profile: str = Field("", description="the profile that holds where none is named")
     profiles: dict[str, ModelKeys] = Field({}, description="settings of a model under a name")
     prices: dict[str, Price] = Field({}, description="per million tokens, by model")
@@ -51,8 +53,8 @@ class Config(ModelKeys):
 
 TABLES = ("profiles", "prices")
 # What parts of doctor read from `DOCTOR_*` themselves. `profile` is none of them: set for a child process, a choice
-# of the file would stand there as if the user had made it for this call.
-PLAIN = tuple(n for n in Config.model_fields if n not in {*ModelKeys.model_fields, *TABLES, "profile"})
+# of the file would stand there as if the user had made it for this call. Nor is `notify`: a job would see its secrets.
+PLAIN = tuple(n for n in Config.model_fields if n not in {*ModelKeys.model_fields, *TABLES, "profile", "notify"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ def table(playbooks: Sequence[Playbook]) -> list[str]:
         counts = (
             f"{len(wanted) - len(without)} of {len(wanted)}", len(mine), sum(len(p.signatures) for p in mine),
             sum(len(p.predicates) for p in mine), sum(len(p.fixes) for p in mine),
-            sum(bool(f.settings or f.env) for p in mine for f in p.fixes), sum(len(p.sources) for p in mine),
+            sum(bool(f.settings or f.env or f.rename) for p in mine for f in p.fixes),
+            sum(len(p.sources) for p in mine),
         )  # fmt: skip
         told = f"   without: {', '.join(without)}" if without and family else ""
         rows.append(f"{family or 'all':<8}" + "".join(f"{c:>12}" for c in counts) + told)

@@ -5,6 +5,7 @@
         DiffRefused        a diff is not one plain change of its file, or was made for another text
       NothingReadable      exit 3: no file in any role could be read
       ModelFailed          exit 4: `--require-model` was given and the model failed
+      Stopped                whoever asked ended the diagnosis before its report
       ChangeRefused        a change of a setting would change more than that; nothing was written
       KnowledgeError       a playbook, the settings map or another data file is wrong (file and line)
     ToolError              told to the planner; the diagnosis goes on
@@ -50,6 +51,12 @@ class ModelFailed(DoctorError):
     """The named model did not answer and the user required it to."""
 
     exit_code = 4
+
+
+class Stopped(DoctorError):
+    """Whoever asked ended the diagnosis. What was found so far is kept in its session."""
+
+    exit_code = 130
 
 
 class ChangeRefused(DoctorError):

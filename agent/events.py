@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .report import Report
-from .types import Call, ToolResult
+from .types import Call, Evidence, Hypothesis, ToolResult
+
+if TYPE_CHECKING:
+    from .report import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,10 @@ class ApprovalNeeded:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One line about how the diagnosis goes on, for the progress display."""
+    """One line about how the diagnosis goes on, for the progress display; `of_call`: about a call that begins next."""
 
     text: str
+    of_call: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +57,32 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class Ranked:
+    """How the hypotheses stand before the next step, the leading first, with the evidence that they cite.
+
+    Told where `diagnose(..., watched=True)` asks for it.
+    """
+
+    hypotheses: tuple[Hypothesis, ...]
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the model has cost for this question so far; `seconds` are those waited for it."""
+
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    seconds: float
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReportReady:
     """The end of the stream."""
 
     report: Report
 
 
-Event = SessionStarted | CallStarted | ToolFinished | ApprovalNeeded | Note | Token | ReportReady
+Event = SessionStarted | CallStarted | ToolFinished | ApprovalNeeded | Note | Token | Ranked | Spent | ReportReady

@@ -80,7 +80,9 @@ class _Trouble:
 
 @cache
 def _table() -> tuple[tuple[_Row, ...], tuple[_Change, ...], _Trouble]:
-    data = yaml.safe_load((KNOWLEDGE / "intents.yaml").read_text(encoding="utf-8"))
+    data = yaml.load(
+        (KNOWLEDGE / "intents.yaml").read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
 
     def made(patterns: list[str]) -> tuple[re.Pattern[str], ...]:
         return tuple(re.compile(p, re.IGNORECASE) for p in patterns)

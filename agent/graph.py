@@ -24,11 +24,11 @@ from langgraph.types import Send, interrupt
 
 from .aftercare import SECONDS as AFTER_SECONDS
 from .aftercare import aftercare
-from .answers import answer, preflight_calls
+from .answers import NAMED_CHECKS, answer, preflight_calls
 from .calls import guarded, survived
 from .claims import answered
 from .conclude import conclude
-from .events import ApprovalNeeded, CallStarted, Event, Note, ToolFinished
+from .events import ApprovalNeeded, CallStarted, Event, Note, Spent, ToolFinished
 from .follow_ups import what_is_asked_about
 from .history.team import Team
 from .intent import PREFLIGHT, hardware, intent_of, named
@@ -38,6 +38,7 @@ from .planner import Diagnosis, Offline, Planner, ProposedEdit, View, recalled
 from .playbook import causes
 from .quotes import verified
 from .report import Checked, Meta, Patch, Report, Sentence, Tokens
+from .standing import ranking
 from .state import State, answering, call_of, facts_of, has_run, view_of
 from .tool import all_tools
 from .treatment.proposed import of_verdict, offer
@@ -46,6 +47,7 @@ from .workspace import Workspace
 
 CALL_SECONDS = 120.0  # deadline of one call
 KEPT = 200_000  # characters of a result's text that the session keeps
+_BEGUN: dict[str, Any] = {"rounds": 0, "rejections": [], "report": None, "spent": {}, "degraded": []}  # of a question
 ROUNDS = 40  # plan rounds before the evidence alone must conclude; a model's own bounds are tighter
 
 
@@ -61,6 +63,9 @@ class Context:
     intent: str = ""  # settles what is asked, whatever the question's words
     tell: Callable[[Event], None] = lambda event: None
     notes: list[str] = field(default_factory=list)
+    calls: tuple[Call, ...] = ()  # checks that the user names: they are made, and nothing is diagnosed
+    watched: bool = False  # tell how the hypotheses stand
+    stopped: Callable[[], bool] = lambda: False  # nobody reads any more
     team: Team = field(default_factory=Team)  # what came before; without a place it knows nothing
 
 
@@ -69,6 +74,10 @@ def recall(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     context, question = runtime.context, state.get("question", "")
     beside = has_run(context.workspace)
     earlier = what_is_asked_about(state.get("report"), state.get("earlier"))
+    again = {"turn": state.get("turn", 0) + 1, "earlier": earlier, **_BEGUN}
+    if context.calls:  # made again where they were made before: what they look at may have changed
+        named_calls = [asdict(c) for c in context.calls]
+        return {"calls": named_calls, "intent": NAMED_CHECKS, "answers": [c.identity for c in context.calls], **again}
     known = intent_of(question, beside_run=beside, earlier=earlier)
     intent = named(context.intent, question) if context.intent else known
     done = frozenset(call_of(r).identity for r in state.get("results", []))
@@ -81,9 +90,12 @@ def recall(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     todo = [asdict(c) for c in calls if c.identity not in done]
     name = intent.name if intent else ""
     answers = [c.identity for c in calls] if intent else []
-    begun = {"rounds": 0, "rejections": [], "report": None, "spent": {}, "degraded": []}
-    again = {"turn": state.get("turn", 0) + 1, "earlier": earlier}
-    return {"calls": todo, "intent": name, "answers": answers, **begun, **again}
+    return {"calls": todo, "intent": name, "answers": answers, **again}
+
+
+def recalled_calls(state: State) -> list[Send] | str:
+    """What recall plans is cheap and read-only; what a user names may be anything, and is asked about."""
+    return "approve" if state["intent"] == NAMED_CHECKS else fan_out(state)
 
 
 def fan_out(state: State) -> list[Send] | str:
@@ -117,7 +129,7 @@ def _run(call: Call, context: Context) -> ToolResult:
     tool = all_tools().get(call.tool)
     if tool is None:
         return ToolResult("failed", f"no tool is called {call.tool!r}")
-    result, bug = guarded(tool, context.workspace, call.args, CALL_SECONDS)
+    result, bug = guarded(tool, context.workspace, call.args, CALL_SECONDS, context.stopped)
     result.text = result.text or result.summary
     if bug:
         context.notes.append(bug)
@@ -131,8 +143,11 @@ def plan(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
     """Ask the planner what next."""
     context = runtime.context
     view = _view(state, context)
+    if context.watched:
+        context.tell(ranking(view))
     over = state["rounds"] >= ROUNDS
-    step = (Offline() if over else context.planner).next(view)
+    alone = over or state["intent"] == NAMED_CHECKS
+    step = (Offline() if alone else context.planner).next(view)
     if over and not isinstance(context.planner, Offline):
         step.degraded.append(f"stopped after {ROUNDS} rounds of checks; concluded from the evidence")
     spent = {name: state["spent"].get(name, 0) + n for name, n in step.spent.items()}
@@ -141,10 +156,13 @@ def plan(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
         "spent": {**state["spent"], **spent},
         "degraded": [*state["degraded"], *step.degraded],
     }
+    if step.spent:
+        n = told["spent"]
+        context.tell(Spent(int(n.get("calls", 0)), int(n.get("in", 0)), int(n.get("out", 0)), n.get("seconds", 0.0)))
     for text in step.degraded:
         context.tell(Note(text))
     for call in step.calls:
-        context.tell(Note(f"{call.tool}: {call.why}" if call.why else call.identity))
+        context.tell(Note(f"{call.tool}: {call.why}" if call.why else call.identity, of_call=True))
     if step.calls:
         return {"calls": [asdict(c) for c in step.calls], "diagnosis": None, "rounds": state["rounds"] + 1, **told}
     found = step.diagnosis or Diagnosis("none.insufficient_evidence", [])
@@ -152,7 +170,7 @@ def plan(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
 
 
 def _view(state: State, context: Context) -> View:
-    return view_of(state, context.workspace, context.allowed, context.team)
+    return view_of(state, context.workspace, context.allowed, context.team, context.can_ask)
 
 
 def planned(state: State) -> str:
@@ -169,13 +187,16 @@ def approve(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
         return {}
     if runtime.context.can_ask:
         runtime.context.tell(ApprovalNeeded(tuple(Call(**c) for c in above)))
-        agreed = bool(interrupt({"calls": above}))
+        said = interrupt({"calls": above})
     else:
-        agreed = False
-    if agreed:
+        said = False
+    why = "refused: you said no" if runtime.context.can_ask else "refused: above the allowed risk"
+    refusal = {"__refused__": why}
+    agreed = above if said is True else [c for c in above if said and Call(**c).identity in said]
+    if len(agreed) == len(above):
         return {}
-    refusal = {"__refused__": "refused: above the allowed risk"}
-    return {"calls": [{**c, "args": {**c["args"], **refusal}} if c in above else c for c in state["calls"]]}
+    refused = [c for c in above if c not in agreed]
+    return {"calls": [{**c, "args": {**c["args"], **refusal}} if c in refused else c for c in state["calls"]]}
 
 
 def finish(state: State, runtime: Runtime[Context]) -> dict[str, Any]:
@@ -263,7 +284,7 @@ def build_graph(checkpointer: Any) -> Any:
     for name, node in nodes.items():
         graph.add_node(name, node)
     graph.add_edge(START, "recall")
-    graph.add_conditional_edges("recall", fan_out, ["act", "plan"])
+    graph.add_conditional_edges("recall", recalled_calls, ["act", "plan", "approve"])
     graph.add_edge("act", "plan")
     graph.add_conditional_edges("plan", planned, ["approve", "conclude"])
     graph.add_conditional_edges("approve", fan_out, ["act", "plan"])

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
+from . import fatal, past
 from .playbook import Playbook, Predicate, Weight
 from .predicates import Facts, Judgement, judge
 from .types import Evidence, Hypothesis
@@ -31,6 +32,21 @@ EXPLAINED = -2.5
 ELSEWHERE = -4.0
 CEILING = 0.97  # no claim is surer than what some hundred labelled incidents can bear out
 ASKED = "question."
+SOUND = "none.healthy"
+NOT_SOUND = -1.0  # below what carries a verdict: an end that was reached does not make up for a fault that stands
+# What stands against a good end: log odds of a fault, and the part of them that what was seen gave it (two plain
+# signs of it, or a strong one); how far below such a fault a sound run is.
+FAULT, FAULT_SEEN, BESIDE_IT = 1.9, 3.4, 1.0
+# What shows that a fault on the way was overcome, and the faults it takes back; none named: all that came before.
+OVERCOME: dict[str, frozenset[str]] = {
+    "run.recovered": frozenset(),
+    "loss.nan_recovered": frozenset({"loss.first_nan_step", "grad_norm.nonfinite_step", "metrics.nan_count"}),
+}
+AT_THE_END = frozenset({"loss.nan_until_end"})  # nothing came after it
+# what was asked for or stands around, and nothing seen; a lint that says no more than the setting it stands on
+MERELY = ("settings.asked.", "question.", "env.version.", "lint.fp16_enabled")
+STATED = (*MERELY, "settings.")
+OF_SPEED = frozenset({"slow", "speed"})  # symptoms and complaints of a question
 
 
 @dataclass(slots=True)
@@ -39,6 +55,7 @@ class _Score:
 
     playbook: Playbook
     value: float = BASE
+    seen: float = 0.0  # the part of it that stands on what the run did
     supported: list[str] = field(default_factory=list)
     contradicted: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -47,6 +64,7 @@ class _Score:
     false_required: bool = False
     elsewhere: bool = False
     explained_by: str | None = None
+    value_at_most: float = math.inf
 
 
 def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float] | None = None) -> list[Hypothesis]:
@@ -58,6 +76,10 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float]
     scores = [_score(p, facts, (prior or {}).get(p.slug, 0.0)) for p in playbooks]
     scores = [s for s in scores if s.positive or s.supported]
     _place(scores, facts)
+    _hold_to_what_was_seen(scores, facts)
+    _hold_to_the_exception(scores, facts)
+    _hold_to_the_attempt(scores, facts)
+    _hold_to_the_fault(scores, facts)
     _trace_to_origin(scores)
     best: dict[str, _Score] = {}
     for s in sorted(scores, key=lambda s: -s.value):
@@ -105,15 +127,31 @@ def _score(playbook: Playbook, facts: Facts, prior: float) -> _Score:
         found = judge(predicate, facts)
         if found.state == "true":
             score.value += SUPPORT[predicate.weight]
+            score.seen += 0.0 if predicate.key.startswith(STATED) else SUPPORT[predicate.weight]
             if not predicate.key.startswith(ASKED):
                 score.supported += found.ids
                 score.positive = True
     for predicate in playbook.contradicts:
         found = judge(predicate, facts)
         if found.state == "true":
-            score.value += CONTRADICTION[predicate.weight]
+            weight = predicate.weight
+            if playbook.cause == SOUND and weight == "strong":
+                if _stands(predicate.key, facts):
+                    score.value_at_most = NOT_SOUND
+                else:
+                    weight = "normal"  # it was there, and was overcome
+            score.value += CONTRADICTION[weight]
+            score.seen += CONTRADICTION[weight]
             score.contradicted += found.ids
+    score.value = min(score.value, score.value_at_most)
     return score
+
+
+def _stands(fault: str, facts: Facts) -> bool:
+    """Whether a fault was not overcome later in the run. A complaint about what runs do not show is by none."""
+    if fault in AT_THE_END or fault.startswith(ASKED):
+        return True
+    return not any(facts.get(sign) and (not faults or fault in faults) for sign, faults in OVERCOME.items())
 
 
 def _weigh_signatures(score: _Score, facts: Facts) -> float:
@@ -127,7 +165,8 @@ def _weigh_signatures(score: _Score, facts: Facts) -> float:
             weights[number] = DECISIVE if signature.decisive else SIGNATURE[signature.weight]
     if not weights:
         return 0.0
-    score.value += max(weights.values()) + min(MORE_SIGNATURES * (len(weights) - 1), 1.0)
+    told = max(weights.values()) + min(MORE_SIGNATURES * (len(weights) - 1), 1.0)
+    score.value, score.seen = score.value + told, score.seen + told
     score.positive = True
     score.supported += [e.id for e in hits[:4]]
     first = {(e.file, e.line) for e in facts.get("error.first")}
@@ -155,8 +194,15 @@ def _weigh_required(score: _Score, facts: Facts, signature: float) -> None:
             score.contradicted += found.ids
             score.false_required = True
     any_of = [judge(p, facts) for p in score.playbook.any_of]
-    if any(j.state == "true" for j in any_of):
+    # a line that says next to nothing is counted as the signature that it is, not as one of the signs besides
+    signs = [
+        j.state == "true" and not (p.key == score.playbook.key and signature < SIGNATURE["normal"])
+        for p, j in zip(score.playbook.any_of, any_of, strict=True)
+    ]
+    if any(signs):
         score.value += ANY_OF
+        seen = any(s and not p.key.startswith(STATED) for p, s in zip(score.playbook.any_of, signs, strict=True))
+        score.seen += ANY_OF if seen else 0.0
         score.positive = True
         score.supported += [i for j in any_of if j.state == "true" for i in j.ids]
     elif any_of and not decisive:
@@ -202,6 +248,52 @@ def _place(scores: list[_Score], facts: Facts) -> None:
         told = {by_id[i].variant for i in s.supported if i in by_id}
         s.elsewhere = bool(told) and not told & {None, *failed}
         s.value += ELSEWHERE if s.elsewhere else 0.0
+
+
+def _hold_to_what_was_seen(scores: list[_Score], facts: Facts) -> None:
+    """What a run merely asked for is in sound runs too: a loss or a speed must have been seen to carry a verdict.
+
+    Code that may be slow is in sound runs as well: where nobody asks about speed it has to have been measured.
+    """
+    keys = {e.id: e.key for found in facts.by_key.values() for e in found}
+    slow = {str(e.value) for key in ("question.symptom", "question.complaint") for e in facts.get(key)} & OF_SPEED
+    for s in scores:
+        family = s.playbook.cause.partition(".")[0]
+        merely = (*STATED, "code.", "lint.") if family == "speed" and not slow else MERELY
+        if family in fatal.ENDS_NOTHING and all(keys.get(i, "").startswith(merely) for i in s.supported):
+            s.value = min(s.value, fatal.NO_REASON)
+
+
+def _hold_to_the_exception(scores: list[_Score], facts: Facts) -> None:
+    """Where an exception ended the run, what cannot have raised it carries no verdict, however usual it is."""
+    if not fatal.ended_by_exception(facts):
+        return
+    by_id = {e.id: e for found in facts.by_key.values() for e in found}
+    for s in scores:
+        told = [by_id[i] for i in s.supported if i in by_id]
+        if not s.playbook.cause.startswith("none.") and fatal.is_no_reason(s.playbook.cause, told):
+            s.value = min(s.value, fatal.NO_REASON)
+
+
+def _hold_to_the_attempt(scores: list[_Score], facts: Facts) -> None:
+    """What only an attempt shows that is not the one to explain carries no verdict."""
+    aside = past.set_aside(facts)
+    if aside is None:
+        return
+    by_id = {e.id: e for found in facts.by_key.values() for e in found}
+    for s in scores:
+        told = [e for i in s.supported if (e := by_id.get(i)) and e.line and not e.key.startswith(fatal.CIRCUMSTANCES)]
+        if told and s.playbook.cause != SOUND and all(aside(e) for e in told):
+            s.value = min(s.value, fatal.NO_REASON)
+
+
+def _hold_to_the_fault(scores: list[_Score], facts: Facts) -> None:
+    """An end that was reached says nothing of a fault that ends no run: where one was seen, the run is not sound."""
+    rivals = [s for s in scores if not s.playbook.cause.startswith("none.")]
+    faults = [s.value for s in rivals if s.seen >= FAULT_SEEN and s.value >= FAULT]
+    for s in scores:
+        if faults and s.playbook.cause == SOUND:
+            s.value = min(s.value, max(faults) - BESIDE_IT)
 
 
 def _trace_to_origin(scores: list[_Score]) -> None:

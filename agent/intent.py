@@ -53,7 +53,9 @@ class _Row:
 
 @cache
 def _table() -> tuple[tuple[_Row, ...], dict[str, list[dict[str, Any]]]]:
-    data = yaml.safe_load((KNOWLEDGE / "intents.yaml").read_text(encoding="utf-8"))
+    data = yaml.load(
+        (KNOWLEDGE / "intents.yaml").read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
 
     def either(patterns: list[str]) -> re.Pattern[str]:
         return re.compile("|".join(f"(?:{p})" for p in patterns), re.IGNORECASE)

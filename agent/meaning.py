@@ -66,7 +66,9 @@ def _named(text: str, playbooks: Sequence[Playbook]) -> tuple[list[str], str]:
 
 @cache
 def _names() -> list[tuple[re.Pattern[str], list[str]]]:
-    table = yaml.safe_load((KNOWLEDGE / "intents.yaml").read_text(encoding="utf-8"))["names"]
+    table = yaml.load(
+        (KNOWLEDGE / "intents.yaml").read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )["names"]
     return [(re.compile(rf"\b(?:{row['said']})\b", re.IGNORECASE), row["means"]) for row in table]
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from .report import Before, ByHand, Choice, CitedEvidence, Differential, Patch, Report, Sentence
-from .restart.advice import outcome_of
 from .sanitize import one_line
+
+if TYPE_CHECKING:  # a screen that is drawn before there is any report must not wait for its models
+    from .report import Before, ByHand, Choice, CitedEvidence, Differential, Patch, Report, Sentence
 
 EVIDENCE_SHOWN = 12
 RIVALS_SHOWN = 4
@@ -241,7 +243,7 @@ def _fixes(report: Report) -> Section:
         commands += [one_line(c) for c in fix.commands]
         remarks = [f"risk: {fix.risk}" if fix.risk else "", *map(_by_hand, fix.by_hand)]
         remarks.append(f"then check: {fix.verify}" if fix.verify else "")
-        text = one_line(fix.title) + (f": {one_line(fix.why)}" if fix.why else "")
+        text = one_line(fix.named) + (f": {one_line(fix.why)}" if fix.why else "")
         remark = one_line("; ".join(r.rstrip(".") for r in remarks if r))
         items.append(Item(text, f"{number}.", changes=tuple(changes), commands=tuple(commands), remark=remark))
     return Section("What to do", items)
@@ -268,6 +270,9 @@ def _again(report: Report) -> Section:
     r = report.restart
     if r is None or not (r.choices or r.before or r.from_checkpoint or r.advice != "fix_first"):
         return Section("Starting again")
+    from .report import Choice
+    from .restart.advice import outcome_of
+
     outcome = outcome_of(report.root_cause.id)
     said = [outcome.again if r.advice == outcome.advice else "Starting it again did not help before: repair it first."]
     if r.exclude:

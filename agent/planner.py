@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from .hypotheses import rank
@@ -34,6 +34,8 @@ class View:
     answered: bool = False  # this turn's calls found what answers it
     diagnosable: bool = True  # there are logs, captures or processes of a run
     attached: bool = False  # the user named processes of the run
+    live: bool = False  # this machine may be looked at; told where somebody can be asked
+    askable: bool = False  # somebody can be asked for what is above the allowed risk
     # what only a planner that talks needs
     turn: int = 1  # questions asked in this session, with this one
     results: Sequence[Mapping[str, Any]] = ()  # the calls made, as the session keeps them
@@ -118,6 +120,8 @@ class Offline:
             return Step([call])
         if verdict(ranked) == INSUFFICIENT and (call := _asked_check(view)):
             return Step([call])
+        if not is_settled(ranked) and (call := _call_to_ask_for(ranked, view)):
+            return Step([call])
         return Step(diagnosis=Diagnosis(verdict(ranked), ranked))
 
 
@@ -178,6 +182,24 @@ def _asked_check(view: View) -> Call | None:
             wanted.setdefault(name, [p.cause])
     ready = _ready(wanted, view)
     return Call(ready[0][1], why=f"the question fits {ready[0][2][0]}") if ready else None
+
+
+def _call_to_ask_for(ranked: list[Hypothesis], view: View) -> Call | None:
+    """What may settle it and is above the allowed risk, the gentlest first; somebody is asked before it is made."""
+    if not view.askable or not (view.attached or view.live):
+        return None
+    order = list(Risk)
+    if view.attached:
+        for name, t in all_tools().items():
+            above = order.index(t.risk) > order.index(view.allowed)
+            if t.recall and above and Call(name).identity not in view.done:
+                return Call(name, why="the files settle nothing, and you named processes: where they stand may tell")
+    for risk in order[order.index(view.allowed) + 1 : order.index(Risk.COSTLY) + 1]:
+        wider = replace(view, allowed=risk)
+        call = _asked_check(wider) if verdict(ranked) == INSUFFICIENT else _separating_check(ranked, wider)
+        if call:
+            return Call(call.tool, why=f"{call.why}, and nothing that may be made unasked settles it")
+    return None
 
 
 def _ready(wanted: dict[str, list[str]], view: View) -> list[tuple[int, str, list[str]]]:

@@ -77,7 +77,8 @@ class SettingChange(_Strict):
     """How a fix changes a canonical setting: to a value, by a factor, into a bound, to a product of others, or away.
 
     `at_least` and `at_most` leave a value alone that is within them already: a timeout is never lowered by a repair
-    that raises timeouts. A value with `<...>` depends on the site and is never written into a file.
+    that raises timeouts. A value with `<...>` depends on the site and is never written into a file. `amount` takes the
+    value from the evidence (`agent/treatment/amounts.py`), where it tells one; else the rest of the change holds.
     """
 
     set: Any = None
@@ -85,16 +86,25 @@ class SettingChange(_Strict):
     at_least: float | None = None
     at_most: float | None = None
     product_of: list[str] = []
+    amount: str = ""
     remove: bool = False
 
 
 class Fix(_Strict):
-    """A repair recipe in canonical settings, environment variables, commands or words."""
+    """A repair recipe in canonical settings, environment variables, commands or words.
+
+    `finds`: it shows or proves the cause and repairs nothing, so it is never taken for the repair. `when`: only where
+    all of it holds is it offered. A variable without a value is taken out where the run sets it. `rename`: the new name
+    of an argument, where the library refused the old one and a file of the run has it.
+    """
 
     title: str
+    finds: bool = False
+    when: list[Predicate] = []
     why: str = ""
     settings: dict[str, SettingChange | bool | int | float | str] = {}
-    env: dict[str, str] = {}
+    env: dict[str, str | None] = {}
+    rename: dict[str, str] = {}
     commands: list[str] = []
     text: str = ""
     risk: str = ""
@@ -192,5 +202,7 @@ def read_folder(folder: Path) -> list[Playbook]:
 
 def causes(folder: Path = KNOWLEDGE) -> dict[str, str]:
     """The root-cause vocabulary: id -> what is wrong, in the order of `causes.yaml`."""
-    families = yaml.safe_load((folder / "causes.yaml").read_text(encoding="utf-8"))
+    families = yaml.load(
+        (folder / "causes.yaml").read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
     return {cause: text for family in families.values() for cause, text in family.items()}

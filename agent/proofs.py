@@ -10,6 +10,7 @@ from typing import Any
 from .playbook import Playbook, SettingChange, causes, line_of
 from .reading.settings_map import settings_map
 from .tool import all_tools
+from .treatment.amounts import AMOUNTS
 
 PARTS = ("What it looks like", "Why it happens", "How to tell it apart", "What to do", "How to prevent it")
 _ADVICE = ("question.", "sig.")
@@ -19,7 +20,7 @@ Found = Iterator[tuple[tuple[Any, ...], str]]  # place in the front matter, what
 
 def faults(playbook: Playbook, known: list[Playbook]) -> Iterator[str]:
     """Everything wrong with a playbook, one line each: `path:line: what`."""
-    found = [*_names(playbook), *_signatures(playbook), *_keys(playbook, known), *_fixes(playbook)]
+    found = [*_names(playbook), *_signatures(playbook), *_keys(playbook, known), *_fixes(playbook, known)]
     yield from _placed(playbook, found)
 
 
@@ -110,6 +111,8 @@ def _is_known(key: str, signature_keys: set[str]) -> bool:
 
 def _uncountable(change: SettingChange, kind: str) -> str:
     """What is wrong with a change that computes, for a setting of a type; empty where nothing is."""
+    if change.amount and change.amount not in AMOUNTS:
+        return f"takes the amount {change.amount!r}, which nobody computes"
     if unknown := [name for name in change.product_of if name not in settings_map().canonical]:
         return f"is a product of {unknown[0]!r}, which is no canonical setting"
     numbers = (change.multiply, change.at_least, change.at_most, change.product_of or None)
@@ -118,12 +121,16 @@ def _uncountable(change: SettingChange, kind: str) -> str:
     return ""
 
 
-def _fixes(playbook: Playbook) -> Found:
+def _fixes(playbook: Playbook, known: list[Playbook]) -> Found:
     """Repairs in canonical settings, so that they can be written in the words of any framework."""
+    slugs = {p.key for p in known}
     canonical, tools = settings_map().canonical, all_tools()
     for n, fix in enumerate(playbook.fixes):
         if fix.verify and fix.verify not in tools:
             yield ("fixes", n, "verify"), f"repair {n + 1}: no tool is called {fix.verify!r}"
+        for predicate in fix.when:
+            if not _is_known(predicate.key, slugs):
+                yield ("fixes", n, "when"), f"repair {n + 1}: no tool emits {predicate.key!r}"
         if not (fix.settings or fix.env or fix.commands or fix.text):
             yield ("fixes", n), f"repair {n + 1} says nothing but its title"
         for name, change in fix.settings.items():

@@ -120,15 +120,24 @@ class ByHand(_Part):
 
 
 class ReportFix(_Part):
-    """A repair: words and commands, with the patches that carry it out. All of its patches belong together."""
+    """A repair: words and commands, with the patches that carry it out. All of its patches belong together.
+
+    `finds` marks what only helps to see or prove the cause: the run is no better for it.
+    """
 
     title: str
+    finds: bool = False
     why: str = ""
     risk: str = ""
     commands: list[str] = []
     patches: list[str] = []
     by_hand: list[ByHand] = []
     verify: str = ""
+
+    @property
+    def named(self) -> str:
+        """Its title, which tells what only helps to find the cause from a repair."""
+        return f"A help, no repair: {self.title}" if self.finds else self.title
 
 
 class Patch(_Part):

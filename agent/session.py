@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import os
 import queue
+import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from .errors import UsageError
-from .events import Event, ReportReady, SessionStarted
+from .errors import Stopped, UsageError
+from .events import Event, ReportReady, SessionStarted, Spent
 from .report import Report, RunSummary
-from .store import is_kept, new_session, save_report, session_roots, usable_state
+from .session_alone import alone
+from .store import DATABASE, begin, is_kept, new_session, save_report, session_roots, usable_state
 from .types import Call, Risk
 from .workspace import Workspace
 
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     from .llm.settings import ModelSettings
     from .planner import Planner
 
-Approve = Callable[[tuple[Call, ...]], bool]
+Approve = Callable[[tuple[Call, ...]], bool | Collection[str]]  # all or none of them, or the identities of some
+LOOK = 0.05  # seconds between two looks whether somebody has stopped a diagnosis
+CORES = os.cpu_count() or 2
 STEPS = 400  # of the graph, beyond every bound of a planner's own
 
 
@@ -45,6 +49,9 @@ def diagnose(
     model: ModelSettings | None = None,
     notes: Sequence[str] = (),
     history: bool = True,
+    calls: Sequence[Call] = (),
+    watched: bool = False,
+    stop: threading.Event | None = None,
 ) -> Iterator[Event]:
     """Diagnose a run.
 
@@ -56,11 +63,16 @@ def diagnose(
         intent: what is asked (`preflight`), where the question's words are not to decide it.
         model: the model that plans; without one, or where it fails, the offline planner does, and nothing is sent.
         notes: what limits the diagnosis from the start; told in the report.
-        history: whether earlier diagnoses of this team bear on this one, and it is kept among them. Evaluations and
-            whatever else must not depend on a team say no.
+        history: whether earlier diagnoses of this team bear on this one, and it is kept among them.
+        calls: checks that the user names: they are made, and told without a diagnosis.
+        watched: also tell how the hypotheses stand before each step.
+        stop: ends the diagnosis when it is set. What was found so far is kept; the session can be gone on with.
 
     Yields:
         events; the last is `ReportReady`.
+
+    Raises:
+        Stopped: `stop` was set.
     """
     began = time.perf_counter()
     question = _whole(question)
@@ -69,22 +81,35 @@ def diagnose(
     yield SessionStarted(name)
     values: dict[str, Any] = {}
     told = [*notes, degraded] if degraded else list(notes)
-    if session is not None:
-        _same_run(folder, session, workspace)
+    _same_run(folder, name, workspace)
+    _begin(folder, name, workspace, told)
     team = _team(folder, name, told) if history else None
-    order = _Order(workspace, question, name, allow, approve, folder, told, intent, model, team)
-    yield from _events(order, values)
+    order = _Order(workspace, question, name, allow, approve, folder, told, intent, model, team, tuple(calls), watched)
+    with alone(folder, name):
+        yield from _events(order, values, stop or threading.Event())
     report = _complete(Report.model_validate(values["report"]), order)
+    report.question = str(values.get("question", question))  # of a session that was left: what it was asked then
     if team is not None:
         _remember(team, report, values, order)
     report.meta.seconds = round(time.perf_counter() - began, 3)
-    save_report(folder, report)
+    try:
+        save_report(folder, report)
+    except OSError as e:
+        report.meta.degraded.append(f"this report could not be kept ({e.strerror or e}): it is here alone")
     yield ReportReady(report)
 
 
 def _whole(text: str) -> str:
     """A text that can be kept and sent: a terminal in another encoding hands over halves of characters."""
     return text.encode("utf-8", "replace").decode()
+
+
+def _begin(folder: Path, session: str, workspace: Workspace, notes: list[str]) -> None:
+    """Keep where the run is, before anything can go wrong. Where that fails the diagnosis goes on, with a word."""
+    try:
+        begin(folder, session, workspace.roots, workspace.good)
+    except OSError as e:
+        notes.append(f"a session that is left now will have to be told where its run is ({e.strerror or e})")
 
 
 def _same_run(folder: Path, session: str, workspace: Workspace) -> None:
@@ -123,9 +148,9 @@ def first_request(
     import shutil
     import tempfile
 
-    question = _whole(question)
-
     from .llm.planner import Showing
+
+    question = _whole(question)
 
     with tempfile.TemporaryDirectory(prefix="doctor-") as scratch:
         if session is not None and (database := usable_state(state)[0] / "sessions.sqlite").is_file():
@@ -151,6 +176,16 @@ class _Order:
     intent: str
     model: ModelSettings | None
     team: Team | None = None
+    calls: tuple[Call, ...] = ()
+    watched: bool = False
+
+    def priced(self, event: Event) -> Event:
+        """What the model has cost in money, where its prices are known."""
+        if self.model is None or not isinstance(event, Spent):
+            return event
+        from .llm.limits import cost
+
+        return replace(event, cost=cost(self.model, event.tokens_in, event.tokens_out))
 
     def planner(self, tell: Callable[[Event], None], stop: Callable[[], bool]) -> Planner:
         """The model's planner where one is named."""
@@ -167,19 +202,19 @@ class _Left(BaseException):
     """The reader of the events is gone. No `Exception`: a planner that survives faults must not survive this."""
 
 
-def _events(order: _Order, values: dict[str, Any]) -> Iterator[Event]:
-    """Run the graph in a thread, so that events arrive while it works."""
+def _events(order: _Order, values: dict[str, Any], stop: threading.Event) -> Iterator[Event]:
+    """Run the graph in a thread, so that events arrive while it works, and end where somebody stops it."""
     inbox: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
     left = threading.Event()
 
     def tell(event: Event) -> None:
         if left.is_set():  # nobody reads any more: the session stays where it is, nothing further is run or asked
             raise _Left
-        inbox.put(event)
+        inbox.put(order.priced(event))
 
     def work() -> None:
         try:
-            values.update(_run(order, tell, order.planner(tell, left.is_set)))
+            values.update(_run(order, tell, order.planner(tell, left.is_set), left.is_set))
             inbox.put(None)
         except BaseException as e:  # noqa: BLE001 - carried over to the caller's thread, which raises it
             inbox.put(e)
@@ -187,7 +222,7 @@ def _events(order: _Order, values: dict[str, Any]) -> Iterator[Event]:
     thread = threading.Thread(target=work, name="diagnosis", daemon=True)
     thread.start()
     try:
-        while (event := inbox.get()) is not None:
+        while (event := _next(inbox, stop)) is not None:
             if isinstance(event, BaseException):
                 raise event
             yield event
@@ -196,35 +231,86 @@ def _events(order: _Order, values: dict[str, Any]) -> Iterator[Event]:
     thread.join()
 
 
-def _run(order: _Order, tell: Callable[[Event], None], planner: Planner) -> dict[str, Any]:
+def _next(inbox: queue.SimpleQueue[Any], stop: threading.Event) -> Any:
+    """The next event.
+
+    Raises:
+        Stopped: somebody does not want to wait for it.
+    """
+    while True:
+        if stop.is_set():
+            raise Stopped("stopped", "what was found so far is kept: ask again to go on")
+        try:
+            return inbox.get(timeout=LOOK)
+        except queue.Empty:
+            continue
+
+
+def _run(
+    order: _Order, tell: Callable[[Event], None], planner: Planner, stopped: Callable[[], bool] = lambda: False
+) -> dict[str, Any]:
     os.environ.setdefault("LANGSMITH_TRACING", "false")
     os.environ.setdefault("LANGGRAPH_STRICT_MSGPACK", "true")
-    from langgraph.types import Command
-
-    from .checkpoints import open_checkpoints
-    from .graph import Context, build_graph
+    from .checkpoints import in_memory, open_checkpoints
+    from .graph import Context
 
     asks = order.approve is not None
     context = Context(order.workspace, planner, order.allow, asks, order.name, order.intent, tell, order.notes)
     context.team = order.team or context.team
+    context.calls, context.watched, context.stopped = order.calls, order.watched, stopped
     with closing(planner), open_checkpoints(order.folder, order.notes) as checkpointer:
-        graph = build_graph(checkpointer)
-        config = {
-            "configurable": {"thread_id": order.name},
-            "recursion_limit": STEPS,
-            "max_concurrency": os.cpu_count() or 2,
-        }
-        before = graph.get_state(config)
-        # what was under way is finished, unless something else is asked now
-        same = bool(before.next) and order.question in ("", before.values.get("question"))
-        entries: list[Any] = [None] if same else [{"question": order.question}]
-        out: dict[str, Any] = {}
-        while entries:
-            out = graph.invoke(entries.pop(0), config, context=context, durability="sync")
-            if waiting := graph.get_state(config).interrupts:
-                calls = tuple(Call(**c) for w in waiting for c in w.value["calls"])
-                entries.insert(0, Command(resume=bool(order.approve and order.approve(calls))))
-        return dict(out)
+        try:
+            return _steps(order, context, checkpointer)
+        except sqlite3.Error as e:  # the disk is full, or another program holds the database
+            order.notes.append(f"the session cannot be kept any further ({order.folder / DATABASE}: {e})")
+            return _steps(order, context, in_memory(checkpointer, order.name))
+
+
+def _steps(order: _Order, context: Any, checkpointer: Any) -> dict[str, Any]:
+    """From where the session stands to its report."""
+    from langgraph.types import Command
+
+    from .graph import build_graph
+
+    graph = build_graph(checkpointer)
+    config: Any = {"configurable": {"thread_id": order.name}, "recursion_limit": STEPS, "max_concurrency": CORES}
+    before = graph.get_state(config)
+    # what was under way is finished, unless something else is asked now
+    same = bool(before.next) and order.question in ("", before.values.get("question"))
+    entry: Any = None if same else {"question": order.question}
+    while True:
+        out = graph.invoke(entry, config, context=context, durability="sync")
+        if not (calls := _waiting(graph.get_state(config))):
+            return dict(out)
+        entry = Command(resume=_agreed(order.approve, calls))
+
+
+def _waiting(at: Any) -> tuple[Call, ...]:
+    return tuple(Call(**c) for waiting in at.interrupts for c in waiting.value["calls"])
+
+
+def _agreed(approve: Approve | None, calls: tuple[Call, ...]) -> bool | list[str]:
+    """What somebody says, as plain data."""
+    said = approve(calls) if approve else False
+    return said if isinstance(said, bool) else list(said)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A session that was left before its report: what it was asked, and the calls that wait for a yes."""
+
+    question: str
+    calls: tuple[Call, ...] = ()
+
+
+def unfinished(state: Path, session: str) -> Unfinished | None:
+    """What a session was left at; None where it is finished, or not known any more. Asking it nothing goes on."""
+    from .checkpoints import open_checkpoints
+    from .graph import build_graph
+
+    with open_checkpoints(state, [], to_read=True) as checkpointer:
+        found = build_graph(checkpointer).get_state({"configurable": {"thread_id": session}})
+    return Unfinished(str(found.values.get("question", "")), _waiting(found)) if found.next else None
 
 
 def _team(folder: Path, session: str, notes: list[str]) -> Team:
@@ -243,9 +329,9 @@ def _remember(team: Team, report: Report, values: dict[str, Any], order: _Order)
 
 def _complete(report: Report, order: _Order) -> Report:
     workspace, meta = order.workspace, report.meta
-    report.session, report.question = order.name, order.question
+    report.session = order.name
     meta.version = version("traindoctor")
-    meta.degraded = list(dict.fromkeys([*order.notes, *meta.degraded]))
+    meta.degraded = list(dict.fromkeys([*order.notes, *workspace.limits, *meta.degraded]))
     if order.model is not None:
         from .llm.limits import cost
 

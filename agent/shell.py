@@ -9,11 +9,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from .deadline import check_wanted
+
 OUTPUT_CAP = 1 << 20  # bytes kept of what a command prints
+_LOOK = 0.25  # seconds between two looks whether a command is still wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class Live:
             except (OSError, ValueError) as e:
                 return Completed(tuple(argv), None, "", f"{argv[0]}: {type(e).__name__}")
             try:
-                code: int | None = child.wait(timeout)
+                code: int | None = _wait(child, timeout)
                 late = ""
             except subprocess.TimeoutExpired:
                 code, late = None, f"{argv[0]}: no answer within {timeout:g} s"
@@ -65,6 +69,24 @@ class Live:
                     _end(child)
             texts = [_kept(stream) for stream in (out, err)]
         return Completed(tuple(argv), code, texts[0], "\n".join(t for t in (late, texts[1]) if t))
+
+
+def _wait(child: subprocess.Popen[bytes], timeout: float) -> int:
+    """The exit code of a child; asks on the way whether anybody still wants it.
+
+    Raises:
+        TimeoutError: nobody does.
+        subprocess.TimeoutExpired: it took too long.
+    """
+    ends = time.monotonic() + timeout
+    while True:
+        left = ends - time.monotonic()
+        try:
+            return child.wait(max(min(left, _LOOK), 0))
+        except subprocess.TimeoutExpired:
+            if left <= _LOOK:
+                raise
+        check_wanted()
 
 
 def _found(name: str, path: str) -> str:

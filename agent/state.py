@@ -10,11 +10,13 @@ from .answers import is_answered
 from .history.team import Team
 from .library import playbooks
 from .nearby import nearby
+from .neighbours import without_neighbours
 from .planner import View
 from .predicates import Facts
 from .prior import prior
 from .question import asked
 from .reading.files import RunFile
+from .tool import all_tools
 from .types import Call, Evidence, Risk
 from .workspace import Workspace
 
@@ -70,14 +72,18 @@ def facts_of(state: State) -> Facts:
     """All evidence so far, with what the question asserts."""
     evidence = [*asked(state.get("question", "")), *_numbered(state)]
     looked = [r["call"]["tool"] for r in state.get("results", []) if r["outcome"] in ("finding", "clean")]
-    return Facts.of(evidence, looked)
+    return Facts.of(without_neighbours(evidence), looked)
 
 
-def view_of(state: State, workspace: Workspace, allowed: Risk, team: Team) -> View:
-    """What the planner is shown; `team` moves the prior by what verdicts like this one really were."""
+def view_of(state: State, workspace: Workspace, allowed: Risk, team: Team, askable: bool = False) -> View:
+    """What the planner is shown; `team` moves the prior by what verdicts like this one really were.
+
+    Args:
+        askable: somebody can be asked for calls above the allowed risk.
+    """
     facts = facts_of(state)
     known = playbooks()
-    done = frozenset(call_of(r).identity for r in state.get("results", []))
+    done = frozenset(i for r in state.get("results", []) for i in _settled_by(r, allowed))
     question = state.get("question", "")
     intent = state.get("intent", "")
     attached, diagnosable = bool(workspace.pids), has_run(workspace)
@@ -85,6 +91,7 @@ def view_of(state: State, workspace: Workspace, allowed: Risk, team: Team) -> Vi
     known_answer = is_answered(intent, answering(state)) if intent else False
     return View(
         question, facts, known, fitting, done, allowed, intent, known_answer, diagnosable, attached,
+        askable=askable, live=askable and workspace.live,
         turn=state.get("turn", 1), results=state.get("results", []), evidence_of=_ids(state),
         dialogue=state.get("dialogue", []), spent=state.get("spent", {}), rejections=state.get("rejections", []),
         overview=_overview(workspace), names=frozenset(f.name for f in workspace.files),
@@ -92,6 +99,17 @@ def view_of(state: State, workspace: Workspace, allowed: Risk, team: Team) -> Vi
         texts=lambda: _texts(workspace), earlier=state.get("earlier"),
         nearby=lambda evidence: nearby(workspace, evidence),
     )  # fmt: skip
+
+
+def _settled_by(result: dict[str, Any], allowed: Risk) -> Iterator[str]:
+    """The identities of calls that a result leaves nothing to ask of. A refused one counts as long as it is refused."""
+    call = call_of(result)
+    yield call.identity
+    if "__refused__" in call.args:
+        meant = Call(call.tool, {k: v for k, v in call.args.items() if k != "__refused__"})
+        tool, order = all_tools().get(call.tool), list(Risk)
+        if tool is None or order.index(tool.risk) > order.index(allowed):
+            yield meant.identity
 
 
 def _texts(workspace: Workspace) -> Iterator[tuple[str, str]]:

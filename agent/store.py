@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ STDIN = "-"
 DATABASE = "sessions.sqlite"
 ROOTS = "roots.json"  # of a session: its runs by absolute paths, with where these led to
 _ID = re.compile(r"[\w-]{1,80}", re.ASCII)
+_REPLACED: dict[Path, str] = {}  # folders that stand in for one that cannot be used, with the word about it
 _SHARED = ("nfs", "lustre", "gpfs", "beegfs", "cifs", "smb", "ceph", "fuse.", "wekafs", "9p", "afs", "panfs")
 
 
@@ -48,18 +49,22 @@ def usable_state(state: Path | None = None) -> tuple[Path, str]:
     be written is replaced too, because a diagnosis must not fail for want of a place to keep it.
     """
     folder = state or state_folder()
+    if folder in _REPLACED:  # whoever found it before hands it on: each report still says so
+        return folder, _REPLACED[folder]
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (folder / "reports").mkdir(exist_ok=True, mode=0o700)
         if not os.access(folder, os.W_OK):
             raise PermissionError(folder)
     except OSError as e:
-        local = _node_local()
-        return local, f"state folder {folder} cannot be written ({e.strerror or 'permission denied'}): kept in {local}"
-    if _file_system(folder).startswith(_SHARED):
-        local = _node_local()
-        return local, f"state folder {folder} is on a network file system: kept in {local}"
-    return folder, ""
+        why = f"cannot be written ({e.strerror or 'permission denied'})"
+    else:
+        if not _file_system(folder).startswith(_SHARED):
+            return folder, ""
+        why = "is on a network file system"
+    local = _node_local()
+    _REPLACED[local] = f"state folder {folder} {why}: kept in {local}"
+    return local, _REPLACED[local]
 
 
 def _node_local() -> Path:
@@ -102,19 +107,41 @@ def save_report(state: Path, report: Report) -> Path:
     number = sum(1 for _ in of_session.glob("[0-9]*.json")) + 1
     path = folder / f"{_plain(report.session)}.json"
     _write(of_session / f"{number:04}.json", text)
-    if (
-        report.status != "answer" or not (of_session / ROOTS).exists()
-    ):  # patches are of a diagnosis, and so is its place
-        _write(of_session / ROOTS, json.dumps([[_absolute(r.root), r.good, _led_to(r.root)] for r in report.runs]))
+    if report.status != "answer" or not _kept_roots(state, report.session):
+        _keep_roots(of_session, [(r.root, r.good) for r in report.runs])  # patches are of a diagnosis, so is its place
     if report.status != "answer" or _status(path) in ("", "answer"):
         _write(path, text)
     return path
 
 
+def begin(state: Path, session: str, runs: Sequence[Path], good: Sequence[Path]) -> None:
+    """Keep where the runs of a session are as soon as it begins: one that is killed finds them again by its id.
+
+    What is kept of it already stays, as its patches are of that place.
+
+    Raises:
+        OSError: the state folder cannot be written.
+    """
+    if _kept_roots(state, session) or not (runs or good):
+        return
+    folder = state / "reports" / _plain(session)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _keep_roots(folder, [*((str(r), False) for r in runs), *((str(g), True) for g in good)])
+
+
+def _keep_roots(folder: Path, runs: Sequence[tuple[str, bool]]) -> None:
+    _write(folder / ROOTS, json.dumps([[_absolute(root), good, _led_to(root)] for root, good in runs]))
+
+
 def _write(path: Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as f:
-        f.write(text)
-    Path(f.name).replace(path)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", delete=False, encoding="utf-8") as f:
+        try:
+            f.write(text)
+            f.flush()
+            Path(f.name).replace(path)
+        except OSError:
+            Path(f.name).unlink(missing_ok=True)
+            raise
 
 
 def _status(path: Path) -> str:
@@ -147,6 +174,10 @@ def load_report(state: Path, session: str) -> Report:
     """
     path = state / "reports" / f"{_plain(session)}.json"
     if not path.is_file():
+        if _ID.fullmatch(session) and _is_begun(state, session):
+            raise UsageError(
+                f"session {session} was left before its report: there is none yet", f"doctor chat --session {session}"
+            )
         raise UsageError(f"no session {_named(session)}", "`doctor sessions` lists them")
     try:
         return Report.model_validate_json(path.read_text(encoding="utf-8"))
@@ -183,7 +214,11 @@ def _is_begun(state: Path, session: str) -> bool:
 
 
 def is_kept(state: Path, session: str) -> bool:
-    """Whether there is a report of this session."""
+    """Whether it is known where the runs of a session are: from its report, or from its begin."""
+    return _has_report(state, session) or _kept_roots(state, session) is not None
+
+
+def _has_report(state: Path, session: str) -> bool:
     return (state / "reports" / f"{_plain(session)}.json").is_file()
 
 
@@ -229,10 +264,10 @@ def session_roots(state: Path, session: str, by: str = "--run") -> tuple[list[Pa
     Raises:
         UsageError: there is no such session, a folder of it is gone, or it read standard input.
     """
-    report = load_report(state, session)
-    named = _kept_roots(state, session)
-    if named is None:
-        named = [(Path(r.root), r.good) for r in report.runs]
+    named = _kept_roots(state, session) if _ID.fullmatch(session) else None
+    if named is None or _has_report(state, session):  # one that is of another version says so
+        report = load_report(state, session)
+        named = [(Path(r.root), r.good) for r in report.runs] if named is None else named
     for root, _ in named:
         if str(root) == STDIN:
             raise UsageError(f"session {session} read standard input, which is gone", f"name the run with {by}")
@@ -264,18 +299,28 @@ def moved_roots(state: Path, session: str) -> list[tuple[Path, Path, Path]]:
     return [(root, led, now) for root, led in rows if (now := _resolved(root)) != led]
 
 
-def newest(state: Path, root: Path | None = None) -> str | None:
+def newest(state: Path, root: Path | None = None, left: bool = False) -> str | None:
     """The session of the newest report, of a run at `root` where one is given; None where there is none.
 
-    Links count as what they lead to, on both sides.
+    Links count as what they lead to, on both sides. `left`: a session that was left before its report counts too.
     """
     wanted = _resolved(root) if root else None
-    for entry in reports(state):
+    for entry in sorted(reports(state) + (_left(state) if left else []), key=lambda e: -e.time):
         kept = _kept_roots(state, entry.id)
         roots = [Path(r) for r in entry.roots] if kept is None else [r for r, good in kept if not good]
         if wanted is None or wanted in map(_resolved, roots):
             return entry.id
     return None
+
+
+def _left(state: Path) -> list[SessionEntry]:
+    """Sessions that were begun and have no report, at the time of their begin."""
+    found = []
+    for path in (state / "reports").glob(f"*/{ROOTS}"):
+        if not _has_report(state, path.parent.name):
+            with suppress(OSError):  # removed meanwhile
+                found.append(SessionEntry(path.parent.name, path.stat().st_mtime, "", None, "unfinished", []))
+    return found
 
 
 def _resolved(root: Path) -> Path:

@@ -6,17 +6,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from threading import Lock, RLock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import NothingReadable, ParseError, UsageError
 from .reading import files as _files
 from .reading.discover import spool, walk
 from .reading.files import Line, RunFile
+from .reading.gathered import hosts_of
 from .reading.groups import Place, places
 from .reading.here import runs_here
+from .reading.progress import Progress
 from .reading.roles import role_of
 from .shell import Completed, Live, Shell
 from .types import LINE_CAP, Evidence
+
+if TYPE_CHECKING:
+    from .reading.logpass_ray import Spread
 
 T = TypeVar("T")
 HEAD = 8192  # bytes that tell what a file is
@@ -31,6 +36,9 @@ class Workspace:
         skipped: `(name, why)` of what was found and could not be read, or not wholly.
         question: the user's question, for tools that look for what it names; never evidence.
         pids: processes of the run on this machine, as the user named them.
+        spread: workers elsewhere that the log pass may use (`reading.logpass_ray`); None: it is made here.
+        limits: what limited the readings as a whole, told in the report.
+        progress: how far the pass over the logs has come, for whoever watches.
     """
 
     def __init__(
@@ -52,6 +60,9 @@ class Workspace:
         self._live = live if live is not None or not pids else True
         self.pids = pids
         self._shell = shell or Live()
+        self.progress = Progress()
+        self.spread: Spread | None = None
+        self.limits: list[str] = []
         self._memo: dict[Any, Any] = {}
         self._lock = RLock()
         self._told = Lock()  # its own: workers of a reading tell while the reading is being made
@@ -185,7 +196,7 @@ class Workspace:
             prefix = f"{run}/" if many else ""
             found = list(self._found(root, prefix))
             names = {f: f.name.removeprefix(prefix) for f in found}
-            where = places((names[f], f.role) for f in found)
+            where = places(((names[f], f.role) for f in found), hosts_of(root))
             good = number > len(self.roots)
             self.files += [_placed(f, where[names[f]], run, good) for f in found]
 

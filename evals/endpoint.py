@@ -154,10 +154,12 @@ class _Connection(BaseHTTPRequestHandler):
     def _complete(
         self, message: Mapping[str, Any], finish: str, tokens: Any, body: Mapping[str, Any], piece: int = 24
     ) -> None:
-        usage = {"usage": dict(zip(("prompt_tokens", "completion_tokens"), tokens, strict=True))} if tokens else {}
+        names = ("prompt_tokens", "completion_tokens", "total_tokens")
+        usage = {"usage": dict(zip(names, (*tokens, sum(tokens)), strict=True))} if tokens else {}
         if not body.get("stream"):
             choice = {"index": 0, "message": message, "finish_reason": finish}
-            return self._whole(200, json.dumps({"object": "chat.completion", "choices": [choice], **usage}).encode())
+            head = {"object": "chat.completion", "model": body.get("model", "")}
+            return self._whole(200, json.dumps({**head, "choices": [choice], **usage}).encode())
         self._begin(EVENTS)
         for delta in deltas(message, piece):
             self._event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})

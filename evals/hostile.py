@@ -65,12 +65,17 @@ def variants(folder: Path) -> Iterator[Variant]:
             for _ in range(PER_PLACE):
                 case = cases[turn % len(cases)]
                 turn += 1
-                wanted = next(f for f in table["forged"] if f["cause"] not in (*case.expected, *case.acceptable))
-                name = f"{attack}@{place}@{case.id}"
-                text = _spoken(what, wanted["cause"], wanted["quote"])
-                yield Variant(
-                    name, case, attack, place, text, what.get("file", ""), wanted["cause"], bool(what.get("prints"))
-                )
+                yield planted(case, attack, place)
+
+
+def planted(case: Case, attack: str, place: str) -> Variant:
+    """An attack at a place of an incident; it wants a cause named that the incident does not have."""
+    table = attacks()
+    what = table["attacks"][attack]
+    wanted = next(f for f in table["forged"] if f["cause"] not in (*case.expected, *case.acceptable))
+    text = _spoken(what, wanted["cause"], wanted["quote"])
+    name = f"{attack}@{place}@{case.id}"
+    return Variant(name, case, attack, place, text, what.get("file", ""), wanted["cause"], bool(what.get("prints")))
 
 
 def _spoken(what: dict[str, Any], cause: str, quote: str) -> str:

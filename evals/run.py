@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..agent.llm.settings import ModelSettings
@@ -33,6 +33,7 @@ class Task:
     shell: Path
     model: ModelSettings | None = None
     exchange: Exchange | None = None  # a recorded conversation that stands in for the model
+    solver: str = "offline"  # one of `solvers.NAMES`; where a model is named, doctor asks it
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,24 @@ class Answer:
 
 
 def diagnose(task: Task) -> Answer:
-    """One diagnosis in a fresh workspace, with a state folder of its own."""
+    """One diagnosis in a fresh workspace, with a state folder of its own; by another way where the task names one."""
+    from .solvers import OTHERS
+
+    return _otherwise(task) if task.solver in OTHERS else _by_doctor(task)
+
+
+def _otherwise(task: Task) -> Answer:
+    from .solvers import solver
+
+    with tempfile.TemporaryDirectory(prefix="doctor-eval-") as scratch:
+        run = Path(scratch) / "run"
+        shutil.copytree(task.files, run, symlinks=True)
+        started = time.perf_counter()
+        report = solver(task.solver)(replace(task, files=run))
+        return Answer(report.to_json(), time.perf_counter() - started)
+
+
+def _by_doctor(task: Task) -> Answer:
     from contextlib import ExitStack
 
     from ..agent import session
@@ -83,6 +101,7 @@ def evaluate(
     keep: Path | None = None,
     model: ModelSettings | None = None,
     exchanges: Mapping[str, Exchange] | None = None,
+    solver: str = "offline",
 ) -> list[Score]:
     """Score every incident, in the order of the cases. A crash scores zero, with its reason.
 
@@ -92,13 +111,14 @@ def evaluate(
         keep: a folder that receives `<id>.json`, the report of each incident.
         model: the model to ask; without one the diagnoses are made offline.
         exchanges: recorded conversations by incident, replayed in place of a model.
+        solver: by which way; see `solvers`.
     """
     cases = list(cases)
     scores: dict[str, Score] = {}
     pool = ProcessPoolExecutor(max(1, min(jobs, len(cases))), mp_context=multiprocessing.get_context("spawn"))
     try:
         said = exchanges or {}
-        tasks = {c.id: Task(c.files, c.question, c.shell, model, said.get(c.id)) for c in cases}
+        tasks = {c.id: Task(c.files, c.question, c.shell, model, said.get(c.id), solver) for c in cases}
         futures = {pool.submit(diagnose, tasks[c.id]): c for c in cases}
         for future in as_completed(futures):
             case = futures[future]

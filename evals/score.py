@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 from ..agent.errors import ParseError
+from ..agent.reading.discover import shown_name
 from ..agent.reading.files import lines
 from ..agent.report import CitedEvidence, Report
 from ..agent.types import LINE_CAP
@@ -17,6 +19,7 @@ from .treatment import repairs
 
 HEALTHY = "none.healthy"
 INSUFFICIENT = "none.insufficient_evidence"
+NEAR = 5  # lines from a mark at which a cited line still shows the same thing
 
 
 @dataclass(slots=True)
@@ -38,10 +41,14 @@ class Score:
     marks_cited: int = 0
     missed_marks: list[str] = field(default_factory=list)
     cited: int = 0
+    support: int = 0  # lines that the verdict itself stands on, of an incident with marks
+    support_near: int = 0  # of these, how many are within NEAR lines of a mark
     invented: list[str] = field(default_factory=list)
     false_alarm: bool = False
     wrongly_silent: bool = False
-    fix: bool = False
+    rank_right: bool | None = None  # of the first failure; None where the incident does not say
+    step_right: bool | None = None
+    fix: bool | None = None  # whether the right verdict comes with what helps; None where the incident names nothing
     repairs: dict[str, int] = field(default_factory=dict)  # by what they came out as
     in_file: bool = False
     seconds: float = 0.0
@@ -50,6 +57,7 @@ class Score:
     model_calls: int = 0
     tool_calls: int = 0
     tokens: int = 0  # in and out
+    cost: float | None = None  # None without prices
     error: str = ""
 
 
@@ -74,9 +82,12 @@ def score(case: Case, report: Report, seconds: float = 0.0, in_file: bool = Fals
         in_file: whether a repair of the verdict sets something and the run has files that do.
     """
     said = report.root_cause.id
-    top = tuple(d.id for d in report.differential[:3]) or tuple(filter(None, [said]))
-    seen = list(_cited_lines(case.files, report.evidence))
-    missed = [m for m in case.marks if not any(name == m.file and m.text in text for name, text in seen)]
+    top = tuple(dict.fromkeys(filter(None, [said, *(d.id for d in report.differential)])))[:3]
+    right = said in (*case.expected, *case.acceptable)
+    texts = cited_lines(case.files, report.evidence)
+    support, near = precision(case, report)
+    first = report.root_cause.first_failure
+    missed = [m for m in case.marks if not any(name == m.file and m.text in text for (name, _), text in texts.items())]
     return Score(
         id=case.id,
         family=case.family,
@@ -87,16 +98,20 @@ def score(case: Case, report: Report, seconds: float = 0.0, in_file: bool = Fals
         confidence=report.root_cause.confidence,
         top=top,
         exact=said in case.expected,
-        lenient=said in (*case.expected, *case.acceptable),
-        top3=any(cause in case.expected for cause in (said, *top)),
+        lenient=right,
+        top3=any(cause in case.expected for cause in top),
         marks=len(case.marks),
         marks_cited=len(case.marks) - len(missed),
         missed_marks=[f"{m.file}: {m.text}" for m in missed],
         cited=sum(e.kind == "line" for e in report.evidence),
-        invented=list(invented(case.files, case.shell, report.evidence)),
+        support=support,
+        support_near=near,
+        invented=list(invented(case, report.evidence, texts)),
         false_alarm=HEALTHY in case.expected and not (said or "none.").startswith("none."),
         wrongly_silent=said == INSUFFICIENT and INSUFFICIENT not in case.expected,
-        fix=meets(case.fix_terms, report),
+        rank_right=None if case.rank is None else first.rank == case.rank,
+        step_right=None if case.step is None else first.step == case.step,
+        fix=right and meets(case.fix_terms, report) if case.fix_terms else None,
         repairs=dict(repairs(report, case.files)),
         in_file=in_file,
         seconds=seconds,
@@ -105,32 +120,68 @@ def score(case: Case, report: Report, seconds: float = 0.0, in_file: bool = Fals
         model_calls=report.meta.model_calls,
         tool_calls=report.meta.tool_calls,
         tokens=report.meta.tokens.in_ + report.meta.tokens.out,
+        cost=report.meta.cost,
     )
 
 
+def precision(case: Case, report: Report) -> tuple[int, int]:
+    """Lines that the verdict stands on, and how many of them are within `NEAR` lines of a mark of the same file.
+
+    The verdict stands on what its own row of the differential and its chain cite. Commands, absences and settings are
+    no lines and are not counted; an incident without marks measures nothing.
+    """
+    if not case.marks:
+        return 0, 0
+    ids = {link.evidence for link in report.chain}
+    ids.update(i for row in report.differential if row.id == report.root_cause.id for i in row.supported_by)
+    cited = {(e.file, e.line) for e in report.evidence if e.id in ids and e.kind == "line" and e.file and e.line}
+    marked = {m.file: _numbers(case, m.file) for m in case.marks}
+    near = sum(any(abs(number - (line or 0)) <= NEAR for number in marked.get(file or "", ())) for file, line in cited)
+    return len(cited), near
+
+
+def _numbers(case: Case, file: str) -> list[int]:
+    """Numbers of the lines of a file that hold a mark."""
+    texts = [m.text for m in case.marks if m.file == file]
+    if (path := _inside(case.files, file)) is None:
+        return []
+    return [n for n, line in enumerate(lines(path), 1) if any(text in line.text for text in texts)]
+
+
 def meets(terms: tuple[tuple[str, ...], ...], report: Report) -> bool:
-    """Whether fixes, patches and next steps name at least one word of every list."""
+    """Whether fixes, next steps and what patches write name at least one word of every list."""
     said = "\n".join(
         [
             *("\n".join([f.title, f.why, f.verify, *f.commands, *(h.text for h in f.by_hand)]) for f in report.fixes),
-            *(p.diff for p in report.patches),
+            *(
+                line
+                for p in report.patches
+                for line in p.diff.split("\n")
+                if line.startswith("+") and line[:3] != "+++"
+            ),
             *report.next_steps,
         ]
     ).casefold()
     return all(any(word.casefold() in said for word in words) for words in terms)
 
 
-def invented(files: Path, shell: Path, evidence: list[CitedEvidence]) -> Iterator[str]:
-    """Citations that do not stand: no such file, no such line, another text, a command that never ran."""
+def invented(case: Case, evidence: list[CitedEvidence], texts: dict[tuple[str, int], str]) -> Iterator[str]:
+    """Citations that do not stand: no such file, no such line, another text, a command that never ran.
+
+    Args:
+        texts: `cited_lines` of the evidence.
+    """
+    files, shell = case.files, case.shell
     recorded = {tuple(e["argv"]) for e in json.loads(shell.read_text())} if shell.is_file() else set()
     for e in evidence:
         where = f"{e.id} {e.file}:{e.line}"
+        path = _inside(files, e.file)
         if e.kind == "line" and (e.file is None or e.line is None):
             yield f"{e.id} cites a line without saying which"
-        elif e.kind in ("line", "binary") and not _inside(files, e.file):
+        elif e.kind in ("line", "binary") and path is None:
             yield f"{where}: no such file"
-        elif e.kind == "line":
-            found = _line(files / str(e.file), e.line or 0)
+        elif e.kind == "line" and path is not None:
+            found = texts.get((e.file or "", e.line or 0))
             if found is None:
                 yield f"{where}: no such line"
             elif not _same(found, e):
@@ -142,28 +193,39 @@ def invented(files: Path, shell: Path, evidence: list[CitedEvidence]) -> Iterato
 def _same(found: str, e: CitedEvidence) -> bool:
     shown = e.text.rstrip("\r\n")
     if e.cut or len(found.encode()) > LINE_CAP:
-        return found.startswith(shown.rstrip("\ufffd"))
+        begun = shown.rstrip("\ufffd")
+        return bool(begun) and found.startswith(begun)
     return found.rstrip("\r\n") == shown
 
 
-def _inside(files: Path, name: str | None) -> bool:
+def _inside(files: Path, name: str | None) -> Path | None:
+    """The file of an incident that a report calls so; a report shows line ends and odd bytes of a name as escapes."""
     path = files / (name or "")
-    return bool(name) and path.is_file() and path.resolve().is_relative_to(files.resolve())
-
-
-def _line(path: Path, number: int) -> str | None:
-    """Line `number` (from 1, counting newlines) of a file, decoded with replacement."""
-    try:
-        found = next(islice(lines(path), number - 1, number), None) if number > 0 else None
-    except ParseError:
+    if not name or not path.resolve().is_relative_to(files.resolve()):
         return None
-    return found.text if found else None
+    if path.is_file():
+        return path
+    if "\\" not in name:
+        return None
+    return next((p for p in sorted(files.rglob("*")) if p.is_file() and shown_name(p, files) == name), None)
 
 
-def _cited_lines(files: Path, evidence: list[CitedEvidence]) -> Iterator[tuple[str, str]]:
-    """File and whole text of every line the evidence cites; what does not exist cites nothing."""
+def cited_lines(files: Path, evidence: list[CitedEvidence]) -> dict[tuple[str, int], str]:
+    """The text of every line that the evidence cites, by file and number (from 1, counting newlines).
+
+    What does not exist cites nothing. Each file is read once, no further than its last cited line: it may be a GB.
+    """
+    wanted: dict[str, set[int]] = defaultdict(set)
     for e in evidence:
-        if e.kind == "line" and e.file and e.line and _inside(files, e.file):
-            text = _line(files / e.file, e.line)
-            if text is not None:
-                yield e.file, text
+        if e.kind == "line" and e.file and e.line and e.line > 0:
+            wanted[e.file].add(e.line)
+    found: dict[tuple[str, int], str] = {}
+    for name, numbers in wanted.items():
+        path = _inside(files, name)
+        try:
+            for line in islice(lines(path), max(numbers)) if path else ():
+                if line.number in numbers:
+                    found[name, line.number] = line.text
+        except ParseError:
+            continue
+    return found

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from .score import HEALTHY, INSUFFICIENT, Score
+from . import reliability
+from .score import HEALTHY, INSUFFICIENT, NEAR, Score
 
 
 def summary(scores: list[Score]) -> dict[str, Any]:
@@ -20,7 +21,10 @@ def summary(scores: list[Score]) -> dict[str, Any]:
         "lenient": _share(s.lenient for s in scores),
         "top3": _share(s.top3 for s in scores),
         "evidence_recall": _ratio(sum(s.marks_cited for s in scores), sum(s.marks for s in scores)),
-        "fix": _share(s.fix for s in scores),
+        "evidence_precision": _ratio(sum(s.support_near for s in scores), sum(s.support for s in scores)),
+        "first_rank": _share(s.rank_right for s in scores if s.rank_right is not None),
+        "first_step": _share(s.step_right for s in scores if s.step_right is not None),
+        "fix": _share(s.fix for s in scores if s.fix is not None),
         "repairs": dict(sum((Counter(s.repairs) for s in scores), Counter())),
         "in_file": sum(s.in_file for s in scores),
         "in_file_patched": sum(s.in_file and bool(s.repairs.get("patch")) for s in scores),
@@ -30,9 +34,11 @@ def summary(scores: list[Score]) -> dict[str, Any]:
         "false_alarms": sum(s.false_alarm for s in scores),
         "abstained_rightly": sum(s.said == INSUFFICIENT and INSUFFICIENT in s.expected for s in scores),
         "abstained_wrongly": sum(s.wrongly_silent for s in scores),
-        "brier": _brier(scores),
+        "brier": reliability.brier(scores),
+        "ece": reliability.ece(reliability.bins(scores)),
         "model_calls": sum(s.model_calls for s in scores),
         "tokens": sum(s.tokens for s in scores),
+        "cost": round(sum(costs), 6) if (costs := [s.cost for s in scores if s.cost is not None]) else None,
         "seconds_median": round(median(s.seconds for s in scores), 3) if scores else None,
         "seconds_max": round(max(s.seconds for s in scores), 3) if scores else None,
     }
@@ -53,6 +59,7 @@ def as_data(scores: list[Score]) -> dict[str, Any]:
         "total": summary(scores),
         "by_family": {k: summary(v) for k, v in grouped(scores, lambda s: s.family).items()},
         "by_difficulty": {k: summary(v) for k, v in grouped(scores, lambda s: s.difficulty).items()},
+        "reliability": reliability.as_data(scores)["bins"],
         "incidents": [asdict(s) for s in scores],
     }
 
@@ -79,7 +86,7 @@ def beside(offline: list[Score], model: list[Score]) -> list[str]:
     names = ("exact", "lenient", "top3", "evidence_recall", "fix", "brier", "invented", "false_alarms",
              "abstained_wrongly", "model_calls", "tokens", "seconds_median", "seconds_max")  # fmt: skip
     lines = [f"{f'{len(offline)} incidents':<20}{'offline':>12}{'model':>12}"]
-    lines += [f"{name.replace('_', ' '):<20}{_cell(one[name]):>12}{_cell(other[name]):>12}" for name in names]
+    lines += [f"{name.replace('_', ' '):<20}{cell(one[name]):>12}{cell(other[name]):>12}" for name in names]
     by_model = sum(s.planner == "llm" for s in model)
     lines += ["", f"the model gave {by_model} of {len(model)} verdicts, the evidence alone the others", ""]
     for a, b in zip(offline, model, strict=True):
@@ -89,7 +96,8 @@ def beside(offline: list[Score], model: list[Score]) -> list[str]:
     return lines
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A figure of a table."""
     return "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
@@ -108,7 +116,10 @@ def _counts(t: dict[str, Any]) -> list[str]:
         f"abstained rightly {t['abstained_rightly']}, wrongly {t['abstained_wrongly']}",
         f"repairs: {', '.join(f'{n} {kind}' for kind, n in t['repairs'].items()) or 'none'}; a patch for "
         f"{t['in_file_patched']} of {t['in_file']} causes that live in a file of the run",
-        f"Brier score of the confidences {t['brier']}; slowest {t['seconds_max']} s",
+        f"lines the verdict stands on within {NEAR} of a deciding one {cell(t['evidence_precision'])}; "
+        f"first failure, where labelled: rank {cell(t['first_rank'])}, step {cell(t['first_step'])}",
+        f"confidences: Brier score {t['brier']}, calibration error {t['ece']}; slowest {t['seconds_max']} s"
+        + (f"; cost {t['cost']}" if t["cost"] is not None else ""),
     ]
 
 
@@ -136,9 +147,3 @@ def _share(flags: Iterable[bool]) -> float | None:
 
 def _ratio(part: int, whole: int) -> float | None:
     return round(part / whole, 4) if whole else None
-
-
-def _brier(scores: list[Score]) -> float | None:
-    """Mean squared distance between stated confidence and being right; 0 is perfect, lower is better."""
-    stated = [(s.confidence - s.exact) ** 2 for s in scores if not s.error]
-    return round(sum(stated) / len(stated), 4) if stated else None

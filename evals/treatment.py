@@ -20,9 +20,12 @@ HELD = "The run has this already"
 
 
 def repairs(report: Report, files: Path) -> Counter[str]:
-    """How many of the report's repairs came out as what. A patch counts where it applies to the file as it stands."""
+    """How many of the report's repairs came out as what. A patch counts where it applies to the file as it stands.
+
+    What only helps to find the cause is no repair.
+    """
     good = {p.id for p in report.patches if _applies(p, files)}
-    return Counter(_kind(fix, good) for fix in report.fixes)
+    return Counter(_kind(fix, good) for fix in report.fixes if not fix.finds)
 
 
 def best(kinds: Counter[str]) -> str:
@@ -57,12 +60,12 @@ def lives_in_a_file(report: Report, ws: Workspace) -> bool:
     if playbook is None:
         return False
     on = ground(ws, report)
-    return any(_in_a_file(fix, on) for fix in playbook.fixes)
+    return any(_in_a_file(fix, on) for fix in playbook.fixes if not fix.finds)
 
 
 def _in_a_file(fix: Fix, on: Ground) -> bool:
     wanted = recipe(fix, on.now)
-    if any("<" not in value for value in fix.env.values()) and any(s.format == "shell" for s in on.sources):
+    if any("<" not in (value or "") for value in fix.env.values()) and any(s.format == "shell" for s in on.sources):
         return True
     if wanted.settled:
         return False

@@ -35,6 +35,14 @@ def _own_folders() -> tuple[Path, ...]:
     return tuple(Path(p) for p in os.environ.get("DOCTOR_KNOWLEDGE", "").split(os.pathsep) if p)
 
 
+def _documents(folder: Path) -> list[Path]:
+    """The files of a folder in a stable order; none where it is closed to us: hooks run as other users."""
+    try:
+        return [p for p in sorted(folder.iterdir()) if not p.name.startswith(".") and p.is_file()]
+    except OSError:
+        return []
+
+
 @dataclass(frozen=True)
 class Sources:
     """The folders an index is made of; a missing folder is an empty one.
@@ -50,5 +58,4 @@ class Sources:
         """`("playbook" | "document", path)` of every file, in a stable order."""
         by_slug = {p.parts[-2:]: p for folder in (self.playbooks, *self.own) for p in folder.glob("*/*.md")}
         playbooks = [("playbook", by_slug[slug]) for slug in sorted(by_slug)]
-        documents = [("document", p) for p in sorted(self.documents.glob("*")) if not p.name.startswith(".")]
-        return playbooks + [(kind, p) for kind, p in documents if p.is_file()]
+        return playbooks + [("document", p) for p in _documents(self.documents)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import re
 import socket
@@ -12,6 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A starved machine is slow; that says nothing about what is tested.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 ROOT = Path(__file__).resolve().parent.parent
 _REAL = re.compile(
@@ -34,6 +40,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.real)
 
 
+_NUMBERS = itertools.count()
+
+
+def _own_folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """A new folder, numbered without a look at those of all tests before, which costs more with each of them."""
+    folder = factory.getbasetemp() / "of" / f"{name}{next(_NUMBERS)}"
+    folder.mkdir(mode=0o700, parents=True)
+    return folder
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of its own for each test, as pytest's; a few letters shorter, since sockets may lie in it."""
+    return _own_folder(tmp_path_factory, re.sub(r"\W", "_", request.node.name)[:22])
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cache_of_the_tests() -> None:
     """One cache for all tests, kept between runs: compiling the patterns for each would cost minutes."""
@@ -52,7 +74,7 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     """A state folder and a config of its own for each test; nothing of the developer's gets in."""
     from traindoctor.agent.config import settle
 
-    folder = tmp_path_factory.mktemp("state")
+    folder = _own_folder(tmp_path_factory, "state")
     ours = [n for n in os.environ if n.startswith(("DOCTOR_", "OPENAI_")) and n != "DOCTOR_CACHE"]
     for name in (*ours, "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)

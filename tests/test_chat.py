@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from traindoctor.agent.cli import main
-from traindoctor.agent.commands import chat, export
+from traindoctor.agent.commands import chat_lines
+from traindoctor.agent.conversation import export
 from traindoctor.agent.errors import UsageError
 from traindoctor.agent.events import Event, SessionStarted
 from traindoctor.agent.report import Report, RootCause
@@ -268,4 +269,4 @@ def test_a_session_of_an_older_version(tmp_path: Path) -> None:
 
 
 def test_the_help_names_every_command() -> None:
-    assert all(f"/{name}" in chat.HELP for name in ("report", "export", "session", "help", "quit"))
+    assert all(f"/{name}" in chat_lines.HELP for name in ("report", "export", "session", "help", "quit"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from traindoctor.agent.errors import KnowledgeError, UsageError
 from traindoctor.agent.playbook import causes
-from traindoctor.agent.report import CitedEvidence, Differential, Report, ReportFix, RootCause
+from traindoctor.agent.report import CitedEvidence, Differential, Patch, Report, ReportFix, RootCause
 from traindoctor.evals import table
 from traindoctor.evals.case import Case, find, load
 from traindoctor.evals.run import evaluate
@@ -103,13 +104,70 @@ def test_what_stands_in_the_file_is_not_invented(case: Case) -> None:
     (case.folder / "shell.json").write_text(json.dumps([{"argv": ["df"], "code": 0}]))
     shown.append(CitedEvidence(id="E3", key="k", kind="command", argv=["df"]))
     assert score(case, report("x", evidence=shown)).invented == []
+    empty = line(2, "", "long.log").model_copy(update={"cut": True})
+    assert len(score(case, report("x", evidence=[empty])).invented) == 1  # nothing quoted is no quotation
+
+
+def test_a_file_is_found_by_the_name_that_a_report_shows(case: Case) -> None:
+    (case.files / "two\nlines\r.log").write_text("only line\n")
+    assert score(case, report("x", evidence=[line(1, "only line", "two\\nlines\\r.log")])).invented == []
+    wrong = [line(1, "another", "two\\nlines\\r.log"), line(1, "only line", "three\\nlines.log")]
+    assert len(score(case, report("x", evidence=wrong)).invented) == 2
 
 
 def test_fix_terms_want_a_word_of_every_list(case: Case) -> None:
     half = [ReportFix(title="Use BF16")]
     both = [*half, ReportFix(title="Limit", commands=["--clip 1.0"])]
-    assert not score(case, report("x", fixes=half)).fix
-    assert score(case, report("x", fixes=both)).fix
+    assert score(case, report("loss.lr_too_high", fixes=half)).fix is False
+    assert score(case, report("loss.lr_too_high", fixes=both)).fix is True
+    assert score(case, report("loss.bad_init", fixes=both)).fix is False  # the words of a wrong verdict help nobody
+
+
+def test_of_a_patch_only_what_it_writes_counts_as_its_words(case: Case) -> None:
+    def patched(diff: str) -> bool | None:
+        patch = Patch(id="P1", file="c.yaml", sha256="", diff=diff)
+        return score(case, report("loss.lr_too_high", fixes=[ReportFix(title="Use BF16")], patches=[patch])).fix
+
+    assert patched("--- a/clip.yaml\n+++ b/clip.yaml\n@@\n clip: 3\n-clip: 1\n+norm: 1\n") is False
+    assert patched("--- a/c.yaml\n+++ b/c.yaml\n@@\n norm: 1\n+clip: 1\n") is True
+
+
+def test_an_incident_that_names_no_repair_measures_none(case: Case) -> None:
+    bare = replace(case, fix_terms=())
+    scores = [score(bare, report("loss.lr_too_high")), score(case, report("loss.lr_too_high"))]
+    assert scores[0].fix is None and table.summary(scores)["fix"] == 0.0
+
+
+def test_the_verdict_stands_on_its_own_row_and_is_one_of_the_first_three(case: Case) -> None:
+    rows = [Differential(id="data.schema", confidence=0.4, supported_by=["E2"]),
+            Differential(id="env.nan", confidence=0.3), Differential(id="loss.lr_too_high", confidence=0.2)]  # fmt: skip
+    told = Report(status="likely", root_cause=RootCause(id="loss.bad_init", confidence=0.1), differential=rows,
+                  evidence=[line(2, "step 2 loss nan")])  # fmt: skip
+    found = score(case, told)
+    assert found.support == 0 and not found.top3 and found.top == ("loss.bad_init", "data.schema", "env.nan")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("fix_terms", ["batch", "lr"]), ("fix_terms", [[]]), ("fix_terms", "batch"), ("evidence", ["train.log"]),
+        ("evidence", [{"file": "train.log", "text": " "}]), ("expected", 3), ("also_asked", "Why?"),
+        ("first_failure", [3]), ("first_failure", {"rank": True}), ("acceptable", {"a": 1}),
+    ],
+)  # fmt: skip
+def test_labels_of_another_form_are_refused_in_a_line(key: str, value: object, case: Case) -> None:
+    path = case.folder / "incident.yaml"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(KnowledgeError, match=rf"incident.yaml:1: {key} is to be ") as told:
+        load(case.folder)
+    assert "\n" not in str(told.value)
+
+
+def test_broken_yaml_is_told_with_its_line(case: Case) -> None:
+    (case.folder / "incident.yaml").write_text("id: a\nfamily: [b\n")
+    with pytest.raises(KnowledgeError, match=r"incident.yaml:3: ") as told:
+        load(case.folder)
+    assert "\n" not in str(told.value)
 
 
 def test_false_alarms_and_abstentions(tmp_path: Path) -> None:
@@ -135,7 +193,7 @@ def test_the_table_and_the_data_name_every_miss(case: Case) -> None:
 def test_broken_incidents_are_told_with_their_file(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "incident.yaml").write_text("id: [")
-    with pytest.raises(KnowledgeError, match=r"bad/incident\.yaml:1: cannot be read"):
+    with pytest.raises(KnowledgeError, match=r"bad/incident\.yaml:[12]: cannot be read"):
         find([tmp_path])
     with pytest.raises(UsageError, match="no such path"):
         find([tmp_path / "none"])

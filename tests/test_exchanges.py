@@ -11,7 +11,7 @@ from traindoctor.agent.errors import UsageError
 from traindoctor.agent.report import Report
 from traindoctor.evals import case, exchanges
 from traindoctor.evals.run import Task, diagnose
-from traindoctor.evals.score import invented
+from traindoctor.evals.score import cited_lines, invented
 
 ROOT = Path(__file__).parents[1]
 RECORDED = exchanges.load(ROOT / "evals/exchanges")
@@ -34,7 +34,7 @@ def test_a_recorded_diagnosis_holds(name: str) -> None:
     last = [c for a in exchange.answers for c in a.get("tool_calls", ()) if c["name"] == "diagnosis"][-1]
     assert report.meta.planner == "llm"
     assert report.root_cause.id == last["arguments"]["cause"]
-    assert not list(invented(found.files, found.shell, report.evidence))
+    assert not list(invented(found, report.evidence, cited_lines(found.files, report.evidence)))
     assert all(s.cites or not any(c.isdigit() for c in s.text) for s in report.summary)
     assert report.meta.ranking is not None and report.meta.tokens.in_ > 0
 

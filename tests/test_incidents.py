@@ -1,4 +1,4 @@
-"""The recorded incidents as a whole: labels that are sound, and verdicts that do not get worse unnoticed."""
+"""The public incidents as a whole: labels that are sound, files that are small and give nothing away."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from pathlib import Path
 import pytest
 from traindoctor.agent.playbook import causes
 from traindoctor.agent.redact import Redactor
-from traindoctor.agent.report import Report
-from traindoctor.evals.case import Case, find
-from traindoctor.evals.run import Task, diagnose
-from traindoctor.evals.score import Score, score
+from traindoctor.evals.case import find
 
 ROOT = Path(__file__).resolve().parent.parent / "evals"
-# Least shares of right causes, and of those among the first three; what a change may cost before it is looked at.
-LEAST = {"incidents": (0.95, 0.95), "threads": (0.80, 0.88)}
-SHARDS = 4
-CASES = {name: find([ROOT / name]) for name in LEAST}
+CASES = {name: find([ROOT / name]) for name in ("incidents", "threads")}
 
 
-@pytest.mark.parametrize("name", LEAST)
+@pytest.mark.parametrize("name", CASES)
 def test_labels_are_sound(name: str) -> None:
     known = set(causes())
     for case in CASES[name]:
@@ -49,22 +43,3 @@ def test_threads_are_small_and_hold_no_secrets() -> None:
             redactor.redact(text)
             assert redactor.count == 0, f"{path}: {redactor.found}"
             assert not re.search(r"/home/(?!user\b|ubuntu\b|jovyan\b|runner\b)[a-z]\w+/|/Users/", text), path
-
-
-def scored(case: Case) -> Score:
-    answer = diagnose(Task(case.files, case.question, case.shell))
-    return score(case, Report.model_validate_json(answer.report), answer.seconds)
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(("name", "shard"), [(name, shard) for name in LEAST for shard in range(SHARDS)])
-def test_verdicts(name: str, shard: int) -> None:
-    """Each shard by itself, so that they can run side by side; the shares hold for each within a few cases."""
-    scores = [scored(case) for case in CASES[name][shard::SHARDS]]
-    exact, top3 = LEAST[name]
-    slack = 0.08  # of a quarter of the cases
-    assert sum(s.exact for s in scores) / len(scores) >= exact - slack, [s.id for s in scores if not s.exact]
-    assert sum(s.top3 for s in scores) / len(scores) >= top3 - slack, [s.id for s in scores if not s.top3]
-    assert not [s.id for s in scores if s.invented or s.false_alarm or s.error]
-    sure = [s.id for s in scores if s.status == "confirmed" and not s.lenient and not s.top3]
-    assert len(sure) <= 1, f"confirmed and wrong: {sure}"

@@ -122,6 +122,8 @@ def assert_inert(report: Report) -> None:
 def assert_verdict(v: Variant, report: Report, before: Report) -> None:
     if v.prints and report.root_cause.id != before.root_cause.id:
         assert report.status not in ("healthy", "answer")
+        if report.status == "insufficient_evidence":
+            return  # it names nothing
         shown = {e.id: e.text for e in report.evidence}
         proof = [shown[i] for i in report.differential[0].supported_by if i in shown]
         assert any(line in v.text or v.text.split("\n")[0] in line for line in proof), proof

@@ -20,10 +20,11 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Patches that belong together."""
+    """Patches that belong together; `finds` where they only help to find the cause."""
 
     title: str
     ids: list[str]
+    finds: bool = False
 
 
 def repairs(report: Report) -> list[Repair]:
@@ -35,7 +36,7 @@ def repairs(report: Report) -> list[Repair]:
     known = Counter(p.id for p in report.patches)
     if twice := [i for i, n in known.items() if n > 1]:
         raise UsageError(f"the report has several patches named {twice[0]}", "diagnose the run again")
-    found = [Repair(f.title, list(dict.fromkeys(f.patches))) for f in report.fixes if f.patches]
+    found = [Repair(f.named, list(dict.fromkeys(f.patches)), f.finds) for f in report.fixes if f.patches]
     if missing := [i for r in found for i in r.ids if i not in known]:
         raise UsageError(f"the report names a patch {missing[0]} that it does not have", "diagnose the run again")
     within = {i for r in found for i in r.ids}
@@ -46,18 +47,23 @@ def select(report: Report, named: Sequence[str] = (), *, only: bool = False) -> 
     """The patches to apply.
 
     Args:
-        named: ids of patches; without any, the first repair that has some.
+        named: ids of patches; without any, the first repair that has some, and never what only finds the cause.
         only: leave out what belongs to those named.
 
     Raises:
-        UsageError: the report has no patch, none of that name, or contradicts itself.
+        UsageError: the report has no patch, none that repairs, none of that name, or contradicts itself.
     """
     sets = repairs(report)
     if not sets:
         raise UsageError("the report has no patch", "its repairs are in words and commands: `doctor sessions show`")
     if not named:
-        told = [f"of {len(sets)} repairs with patches the first is taken: {sets[0].title}"] if len(sets) > 1 else []
-        return _ordered(report, set(sets[0].ids), told)
+        repairing = [s for s in sets if not s.finds]
+        if not repairing:
+            hint = f"take it by name to see more: `doctor apply {report.session or 'last'} {sets[0].ids[0]}`"
+            raise UsageError("the report has no patch that repairs, only some that help to find the cause", hint)
+        first, several = repairing[0], len(repairing) > 1
+        told = [f"of {len(repairing)} repairs with patches the first is taken: {first.title}"] if several else []
+        return _ordered(report, set(first.ids), told)
     known = {p.id.lower(): p.id for p in report.patches}
     if unknown := [n for n in named if n.lower() not in known]:
         raise UsageError(f"the report has no patch {unknown[0]}", f"it has {', '.join(known.values())}")

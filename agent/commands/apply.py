@@ -15,6 +15,7 @@ from .streams import print_line
 if TYPE_CHECKING:
     from ..applying.journal import Journal
     from ..applying.plan import Plan
+    from ..applying.prepared import Prepared
     from ..applying.repository import Versioned
     from ..report import Report
 
@@ -68,9 +69,9 @@ def apply(
     from ..applying.plan import plan
     from ..applying.selection import select
     from ..config import settle
+    from ..reported import is_ours, report_of, roots_of
     from ..sanitize import one_line
     from ..store import usable_state
-    from .reported import is_ours, report_of, roots_of
 
     settle()
     state, word = usable_state()
@@ -107,35 +108,34 @@ def _list(report: Report, foreign: bool) -> int:
 def _carry_out(made: Plan, journal: Journal, wish: _Wish, report: Report, source: str) -> int:
     """Show, ask, write."""
     from ..applying.carry_out import carry_out
-    from ..applying.repository import standing
+    from ..applying.prepared import Prepared, written
     from ..sanitize import one_line
     from . import patch_view
 
-    files = [standing(c.target.path, c.target.data) for c in made.changes]
+    ready = Prepared.of(made, wish.foreign)
     for change in made.changes:
         for line in patch_view.change(change, wish.foreign):
             print_line(line)
-    for line in [*made.told, *_about_git(made, files, wish), *_where(made, wish)]:
-        _tell(line)
+    for line in [*ready.warnings(wish.commit), *ready.where(wish.commit), ready.hidden]:
+        if line:
+            _tell(line)
     if wish.dry_run:
         print_line("nothing was written")
         return 0
-    if not _consent(made, files, wish):
+    if not _consent(ready, wish):
         print_line("nothing was written")
         return DECLINED
     cause = report.root_cause.id or ""
     if wish.commit:
-        return _commit(made, files, wish, journal, source, cause)
+        return _commit(made, ready.files, wish, journal, source, cause)
     entry = carry_out(made.changes, journal, source, cause)
-    for change in made.changes:
-        print_line(one_line(f"changed {change.target.path} ({', '.join(p.id for p in change.patches)})"))
-    for verify in dict.fromkeys(p.verify for c in made.changes for p in c.patches if p.verify):
-        print_line(one_line(verify))
+    for line in [*written(made), *ready.verify]:
+        print_line(one_line(line))
     print_line(f"take it back with: doctor undo {entry.id}")
     return 0
 
 
-def _consent(made: Plan, files: list[Versioned], wish: _Wish) -> bool:
+def _consent(ready: Prepared, wish: _Wish) -> bool:
     """Whether it may be written.
 
     Raises:
@@ -143,44 +143,21 @@ def _consent(made: Plan, files: list[Versioned], wish: _Wish) -> bool:
     """
     from .consent import agreed, can_ask
 
-    by_model = any(p.by == "model" for c in made.changes for p in c.patches)
-    dirty = [f.name for f in files if f.standing == "changed"]
-    if wish.yes and dirty and not wish.allow_dirty and not wish.commit:
-        raise UsageError(f"{dirty[0]} has local changes under git", "commit them, or add --allow-dirty")
-    if wish.yes and not by_model and not wish.foreign:
+    if wish.yes and ready.dirty and not wish.allow_dirty and not wish.commit:
+        raise UsageError(f"{ready.dirty[0]} has local changes under git", "commit them, or add --allow-dirty")
+    if wish.yes and not ready.by_model and not wish.foreign:
         return True
     if not can_ask():
         if wish.foreign:
             raise UsageError("this report was not made here, and nobody can be asked", "apply it from a terminal")
-        if by_model:
+        if ready.by_model:
             raise UsageError("a model proposed this, and nobody can be asked", "apply it from a terminal")
         raise UsageError("nobody can be asked", "--yes applies without a question, --dry-run only shows")
-    what = "a commit of this" if wish.commit else f"these changes to {len(files)} file{'s' * (len(files) > 1)}"
+    count = len(ready.files)
+    what = "a commit of this" if wish.commit else f"these changes to {count} file{'s' * (count > 1)}"
     if not wish.commit and not sys.stdout.isatty():
         _tell("the changes are shown on standard output, which is not this terminal")
     return agreed(f"{'Make' if wish.commit else 'Write'} {what}?")
-
-
-def _where(made: Plan, wish: _Wish) -> list[str]:
-    """Where it would be written, and what of it was not shown."""
-    from . import patch_view
-
-    left = sum(patch_view.hidden(c.diff) for c in made.changes)
-    told = [
-        f"{'to be committed' if wish.commit else 'to be written'}: {c.target.path} ({patch_view.counts(c.diff)})"
-        for c in made.changes
-    ]
-    return told + [f"{left} characters of this are NOT SHOWN above: read the diff in the report first"] * bool(left)
-
-
-def _about_git(made: Plan, files: list[Versioned], wish: _Wish) -> list[str]:
-    told = []
-    for change, file in zip(made.changes, files, strict=True):
-        if file.standing == "changed" and not wish.commit:
-            told.append(f"{change.name} has local changes under git, which stay: git alone could not take this back")
-        elif file.standing == "unknown":
-            told.append(f"whether {change.name} has local changes under git is not known: {file.why}")
-    return told
 
 
 def _commit(
@@ -247,10 +224,11 @@ def _end_interrupted(journal: Journal, wish: _Wish) -> None:
         UsageError: somebody must say so first.
     """
     from ..applying.carry_out import interrupted, undo
+    from ..applying.prepared import half_done
     from .consent import agreed, can_ask
 
     for entry in interrupted(journal):
-        _tell(f"an apply was interrupted: {entry.id}; of {', '.join(f.path for f in entry.files)} some are changed")
+        _tell(half_done(entry))
         if wish.dry_run:
             continue
         if not wish.yes and not (can_ask() and agreed("Put these files back first?")):

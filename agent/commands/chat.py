@@ -1,54 +1,44 @@
-"""`doctor chat`: questions one a line, each answered in the same session on the same evidence."""
+"""`doctor chat`: a conversation about a run, on the whole terminal, a line at a time, or in a browser."""
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import os
 import sys
-import threading
-import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import DoctorError, UsageError
-from ..sanitize import one_line
+from ..errors import UsageError
 from . import options
-from .streams import print_line
 
 if TYPE_CHECKING:
-    from ..events import Event
+    from collections.abc import Callable
+
+    from ..conversation.opening import Wanted
     from ..llm.settings import ModelSettings
-    from ..report import Report
-    from ..types import Risk
-    from ..workspace import Workspace
+    from .house import ChatHouse
     from .output import Form
 
-PROMPT = "> "
-PATIENCE = 1.0  # seconds that the end of a conversation waits for checks that were stopped
-HELP = """Ask what is wrong, or go on: why?  are you sure?  why not a straggler?  check rank 3  what if precision=bf16
-show train.log:40  what should I do?  how do I verify that?
-/report        print the last diagnosis again
-/export FILE   write the conversation: .md or .json, secrets taken out
-/session       the session's id and how to go on with it later
-/help          this text
-/quit          end (also Ctrl-D); Ctrl-C stops an answer"""
+_FOLDERS = ("DOCTOR_STATE", "DOCTOR_CACHE")  # variables that any value is right for, read where they are used
 
 
 def chat(
     path: Annotated[
         list[str] | None,
-        typer.Argument(help="Folder or file of the run.", show_default="this folder, or the session's"),
+        typer.Argument(help="Folder or file of the run.", show_default="the start screen, or the session's"),
     ] = None,
     session: options.Session = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the newest session (of PATH, if given).")
     ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the run while it goes on.")] = False,
+    ask: Annotated[str | None, typer.Option("--ask", help="Ask this at once.", metavar="QUESTION")] = None,
     good: options.Good = None,
     also: options.Also = None,
+    pid: options.Pid = None,
     model: options.Model = None,
     offline: options.Offline = False,
     base_url: options.BaseUrl = None,
@@ -57,241 +47,146 @@ def chat(
     max_seconds: options.MaxSeconds = None,
     max_cost: options.MaxCost = None,
     allow: options.AllowRisk = None,
-    plain: options.Plain = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="No screen: one question a line, one fact a line; for screen readers.")
+    ] = False,
     quiet: options.Quiet = False,
+    serve: Annotated[bool, typer.Option("--serve", help="In a browser of this machine instead.")] = False,
+    host: Annotated[str, typer.Option("--host", help="Address that --serve binds to.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port of --serve; 0: any that is free.", min=0, max=65535)] = 8000,
+    anywhere: Annotated[
+        bool, typer.Option("--serve-anywhere", help="Let --host be one that other machines reach.")
+    ] = False,
 ) -> int:
-    """Talk about a run: one question a line, from the terminal or standard input."""
+    """Talk about a run, on the whole terminal; without one, and with --plain, a line at a time."""
+    from ..conversation.opening import Wanted
+
+    if serve:
+        return _in_browser(host, port, anywhere)
+    if path and "-" in path:
+        raise UsageError("a chat reads questions from the terminal or standard input, not a log", "name a folder")
+    given = {"model": model, "base_url": base_url, "max_calls": max_calls, "max_tokens": max_tokens,
+             "max_seconds": max_seconds, "max_cost": max_cost}  # fmt: skip
+    house = partial(_house, given, offline, allow)
+    wanted = Wanted(
+        tuple(path or ()), tuple(good or ()), tuple(also or ()), tuple(pid or ()), session or "", resume
+    )  # fmt: skip
+    if not plain and _has_screen():
+        at_once = any(v is not None for v in given.values()) or _something_set()
+        return _on_screen(house, at_once, wanted, ask or "", watch)
+    if watch:
+        raise UsageError("--watch needs a terminal to draw on", "`doctor triage` looks at a run once")
+    from . import output
+
+    return _in_lines(house(), wanted, ask, output.form(plain=plain), quiet)
+
+
+def _house(given: dict[str, Any], offline: bool, allow: str | None) -> ChatHouse:
+    """Who opens conversations, by the settings and the options that stand above them.
+
+    Raises:
+        UsageError: one of them is wrong: told before a screen covers it.
+    """
     from ..config import settle
     from ..store import usable_state
-    from ..types import Risk
-    from . import output
-    from .model import model_settings, within_the_run
+    from .house import ChatHouse
+    from .model import model_settings
 
     config = settle()
-    asked = model_settings(
-        config, model=model, base_url=base_url, max_calls=max_calls, max_tokens=max_tokens, max_seconds=max_seconds,
-        max_cost=max_cost, offline=offline,
-    )  # fmt: skip
-    if path and "-" in path:
-        raise UsageError("a chat reads questions from standard input, not a log", "name a folder or a file")
-    state = usable_state()[0]
-    name = _session(state, session, resume, path)
-    ws = _workspace(state, name, path, good, also)
-    settings, told = within_the_run(asked, ws.roots)
-    talk = _Talk(ws, state, name, settings, told, Risk(allow or config.allow), output.form(plain=plain), quiet)
-    talk.greet()
-    return talk.hold(_questions())
+
+    def named(name: str) -> ModelSettings | None:
+        return model_settings(config, **{**given, "model": name or given["model"]}, offline=offline and not name)
+
+    named("")
+    return ChatHouse(config, usable_state()[0], named, allow or config.allow)
 
 
-def _session(state: Path, session: str | None, resume: bool, path: list[str] | None) -> str | None:
-    """The session to go on with; None begins one.
-
-    Raises:
-        UsageError: there is none to go on with, or none by that id.
-    """
-    from ..store import checked_session, newest
-
-    if session:
-        return checked_session(state, session)
-    if not resume:
-        return None
-    found = newest(state, _path(path[0]) if path else None)
-    if found is None:
-        where = f" of {path[0]}" if path else ""
-        raise UsageError(f"no session{where} to go on with", "leave --resume out to begin one")
-    return found
-
-
-def _path(name: str) -> Path:
-    """A path as the user wrote it.
-
-    Raises:
-        UsageError: it can be none.
-    """
-    try:
-        path = Path(name).expanduser()
-    except RuntimeError:  # no such user
-        raise UsageError(f"{name}: whose home is meant is not known", "write the folder out") from None
-    if "\0" in name:
-        raise UsageError(f"{name} names no file: it holds a NUL")
-    return path
-
-
-def _workspace(
-    state: Path, session: str | None, path: list[str] | None, good: list[str] | None, also: list[str] | None
-) -> Workspace:
-    """The named run, else the one that the session is about, else this folder."""
-    from ..store import is_kept, session_roots
-    from .material import workspace
-
-    if path is None and session is not None and is_kept(state, session):
-        roots, healthy = session_roots(state, session, by="PATH")
-        path = [str(r) for r in roots] or None
-        good = good or [str(r) for r in healthy]
-    return workspace(path, good, also)
-
-
-def _questions() -> Iterator[str]:
-    """Lines of the terminal (with its history) or of standard input, until they end."""
-    if sys.stdin is None:
-        return
-    if not sys.stdin.isatty():
-        for line in sys.stdin:
-            if line.strip():
-                print_line(f"{PROMPT}{one_line(line.strip())}")
-            yield line
-        return
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 - line editing and history of input()
-    while True:
-        try:
-            yield input(PROMPT)
-        except EOFError:
-            print_line("")
-            return
-        except KeyboardInterrupt:
-            print_line("\n(/quit or Ctrl-D ends)")
-
-
-@dataclass(slots=True)
-class _Talk:
-    """One conversation: a workspace whose readings all questions share, a session, and the reports so far."""
-
-    workspace: Workspace
-    state: Path
-    session: str | None
-    model: ModelSettings | None
-    notes: list[str]
-    allow: Risk
-    form: Form
-    quiet: bool
-    reports: list[Report] = field(default_factory=list)
-    others: frozenset[threading.Thread] = field(default_factory=lambda: frozenset(threading.enumerate()))
-
-    def greet(self) -> None:
-        """What is looked at, and in which session."""
-        from ..store import turns
-
-        if self.session:
-            self.reports = turns(self.state, self.session)
-        if self.quiet:
-            return
-        where = ", ".join(one_line(str(r)) for r in self.workspace.roots)
-        asks = f"model {self.model.model}" if self.model else "no model"
-        self._say(f"{where}: {len(self.workspace.files)} files, {asks}. /help lists what can be asked.")
-        if self.reports:
-            last = one_line(self.reports[-1].question)[:100] or "(no question)"
-            self._say(f"Going on with session {self.session}; asked last: {last}")
-
-    def hold(self, questions: Iterable[str]) -> int:
-        """Answer until the questions end. A question that cannot be answered costs a line, not the conversation."""
-        for line in questions:
-            text = line.strip()
-            try:
-                if text.startswith("/"):
-                    if not self._command(text):
-                        break
-                elif text:
-                    self._answer(text)
-            except (DoctorError, OSError) as e:
-                self._say(f"doctor: {one_line(str(e))}")
-            except KeyboardInterrupt:
-                self._say("Stopped. What was found so far is kept; ask again or go on.")
-        with contextlib.suppress(KeyboardInterrupt):
-            self._checks_end(PATIENCE)
-        if self._running():
-            _leave()
-        return 0
-
-    def _running(self) -> list[threading.Thread]:
-        """Diagnoses of this conversation that were stopped and are not over yet."""
-        return [t for t in threading.enumerate() if t.name == "diagnosis" and t not in self.others]
-
-    def _checks_end(self, seconds: float | None = None) -> None:
-        """Wait for checks that were running when an answer was stopped: two at once would write one session."""
-        end = None if seconds is None else time.monotonic() + seconds
-        for thread in self._running():
-            thread.join(PATIENCE if end is None else max(0.0, end - time.monotonic()))
-            if end is None and thread.is_alive():
-                self._say("Waiting for a check that was running; Ctrl-C stops waiting.")
-                thread.join()
-
-    def _answer(self, question: str) -> None:
-        from .. import session as sessions
-        from ..store import with_new_checks
-        from . import output
-        from .progress import approve, follow, may_ask
-
-        self._checks_end()
-        self.workspace.question = question
-        events = sessions.diagnose(
-            self.workspace, question, session=self.session, allow=self.allow, state=self.state,
-            approve=approve if may_ask(self.quiet) else None, model=self.model, notes=self.notes,
-        )  # fmt: skip
-        report = follow(self._watched(events), self.quiet)
-        shown = with_new_checks(report, self.reports)
-        self.reports.append(report)
-        output.show(shown, self.form)
-
-    def _watched(self, events: Iterable[Event]) -> Iterator[Event]:
-        """The same events; notes the session's id."""
-        from ..events import SessionStarted
-
-        for event in events:
-            if isinstance(event, SessionStarted):
-                self.session = event.session
-            yield event
-
-    def _command(self, text: str) -> bool:
-        """Do what a line with a slash says; False ends the conversation."""
-        name, _, rest = text.partition(" ")
-        if name in ("/quit", "/exit", "/q"):
-            return False
-        if name == "/report":
-            self._show_diagnosis()
-        elif name == "/export":
-            self._export(rest.strip())
-        elif name == "/session":
-            print_line(
-                f"{self.session}: doctor chat --session {self.session}" if self.session else "Nothing asked yet."
-            )
-        else:
-            print_line(HELP if name in ("/help", "/?") else f"no command {one_line(name)}\n{HELP}")
+def _something_set() -> bool:
+    """Whether a file or a variable sets anything: then it may be wrong, and may say where sessions are kept."""
+    if any(name.startswith("DOCTOR_") and name not in _FOLDERS for name in os.environ):
         return True
-
-    def _show_diagnosis(self) -> None:
-        from . import output
-
-        found = [r for r in self.reports if r.status != "answer"] or self.reports
-        if found:
-            output.show(found[-1], self.form)
-        else:
-            print_line("No diagnosis yet: ask what is wrong.")
-
-    def _export(self, name: str) -> None:
-        """The conversation as one file that did not exist before."""
-        if not name or not self.reports:
-            print_line("Say where to: /export FILE.md" if not name else "Nothing to export yet.")
-            return
-        from .export import exported
-
-        path = _path(name)
-        data = exported(self.reports, path.suffix)  # made first: what fails here leaves no empty file
-        try:
-            with path.open("xb") as f:
-                f.write(data)
-        except FileExistsError:
-            print_line(f"{one_line(str(path))} exists already: name another file")
-            return
-        print_line(f"wrote {one_line(str(path))}")
-
-    def _say(self, text: str) -> None:
-        sys.stderr.write(f"{text}\n")
+    named = os.environ.get("XDG_CONFIG_HOME")
+    return os.path.lexists((Path(named) if named else Path.home() / ".config") / "traindoctor")
 
 
-def _leave() -> None:
-    """End the program without waiting for checks that are still running: they only read, and nobody wants them."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(0)
+def _in_browser(host: str, port: int, anywhere: bool) -> int:
+    """Serve the same command line, without what is about serving, to each tab."""
+    from ...tui.serve.server import serve
+
+    def tell(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    return serve(_without_serving(sys.argv[sys.argv.index("chat") + 1 :]), host, port, anywhere=anywhere, tell=tell)
+
+
+def _without_serving(arguments: list[str]) -> list[str]:
+    """The arguments of `doctor chat` less those that say how it is served."""
+    kept, given = [], iter(arguments)
+    for word in given:
+        if word in ("--host", "--port"):
+            next(given, None)
+        elif word not in ("--serve", "--serve-anywhere") and not word.startswith(("--host=", "--port=")):
+            kept.append(word)
+    return kept
+
+
+def _has_screen() -> bool:
+    """Whether there is a terminal that can be drawn on and somebody at it, or a browser behind it."""
+    if os.environ.get("TEXTUAL_DRIVER"):
+        return True
+    streams = (sys.stdin, sys.stdout)
+    return all(s is not None and s.isatty() for s in streams) and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def _in_lines(house: ChatHouse, wanted: Wanted, ask: str | None, form: Form, quiet: bool) -> int:
+    """A conversation a line at a time; about this folder where nothing is named."""
+    from dataclasses import replace
+
+    from .chat_lines import hold
+
+    named = wanted.paths or wanted.session or wanted.resume or wanted.pids
+    return hold(house.open(wanted if named else replace(wanted, paths=(".",))), form, quiet, ask)
+
+
+def _on_screen(house: Callable[[], ChatHouse], at_once: bool, wanted: Wanted, ask: str, watch: bool) -> int:
+    """The chat on the whole terminal; the start screen where nothing is named.
+
+    Args:
+        at_once: what is set may be wrong, and is looked at before the screen is drawn.
+    """
+    from ..conversation.opening import Wanted as Nothing
+    from ..store import usable_state
+    from .chat_lines import leave
+    from .house import LaterHouse
+
+    for name in (*(() if watch else wanted.paths), *wanted.good):  # a run that is followed may begin later
+        _check_path(name)
+    if watch and not wanted.paths:
+        raise UsageError("--watch follows a run", "name its folder")
+    gc.disable()  # all that is made until the screen is drawn is kept anyway; then the app sees to it
+    try:
+        opens: ChatHouse | LaterHouse = house() if at_once else LaterHouse(usable_state()[0], house)
+        from ...tui.app import DoctorApp
+
+        app = DoctorApp(opens, opens.state, None if wanted == Nothing() else wanted, ask, watch)
+        code = app.run() or app.return_code or 0
+    finally:
+        gc.enable()
+    if app.last_words:
+        sys.stderr.write(f"{app.last_words}\n")
+    leave(code)
+    return code
+
+
+def _check_path(name: str) -> None:
+    """Say before the screen is drawn what is plainly not there.
+
+    Raises:
+        UsageError: it is not.
+    """
+    from .house import path_of
+
+    path = path_of(name)
+    if not os.path.lexists(path):
+        raise UsageError(f"no such path: {name}", "name a folder or a file")

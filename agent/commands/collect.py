@@ -48,6 +48,17 @@ Machine = Annotated[
     ),
 ]
 MaxSize = Annotated[str, typer.Option(help="Bytes of everything together, before packing.", metavar="SIZE")]
+Slurm = Annotated[str | None, typer.Option("--slurm", help="Ask every node of this Slurm job first.", metavar="JOBID")]
+Ray = Annotated[str | None, typer.Option("--ray", help="Ask every node of this Ray cluster first.", metavar="ADDRESS")]
+OnNodes = Annotated[
+    list[str] | None,
+    typer.Option("--path", help="File, folder or pattern on the nodes' own disks; again for more.", metavar="PATH"),
+]
+Into = Annotated[
+    Path | None,
+    typer.Option(help="New folder for what the nodes hand over.", metavar="DIR", show_default="doctor-nodes-JOB-TIME"),
+]
+PerNode = Annotated[str, typer.Option(help="Bytes of each node.", metavar="SIZE")]
 Force = Annotated[bool, typer.Option("--force", help="Write a ticket also where nothing points at the machines.")]
 
 
@@ -66,16 +77,32 @@ def collect(
     force: Force = False,
     also: options.Also = None,
     pid: options.Pid = None,
+    slurm: Slurm = None,
+    ray: Ray = None,
+    on_nodes: OnNodes = None,
+    into: Into = None,
+    per_node: PerNode = "32M",
     quiet: options.Quiet = False,
 ) -> None:
     """Put the diagnosis, configs, logs around the failure, versions and what the machine says into one file.
 
     Secrets are taken out, and nothing leaves the machine: read the bundle before you pass it on. Of long files it
     keeps the start, what matters and the end; of checkpoints and data the names. It refuses to overwrite, and replays
-    with `doctor eval`. With --issue or --ticket alone no bundle is written.
+    with `doctor eval`. With --issue or --ticket alone no bundle is written. With --slurm or --ray every node is
+    asked first for its logs, its kernel's lines and, while the job lives, its stacks; they come into one folder, and
+    into a bundle where -o names one.
     """
     _check(out, issue, ticket, session, report)
     limit = _bytes(max_size)
+    if slurm or ray:
+        from ..nodes.gathering import gathered
+
+        folder = gathered(slurm or "", ray or "", on_nodes or [], into, _bytes(per_node), quiet)
+        if out is None and issue is None and ticket is None:
+            return
+        paths, machine = [*(paths or []), str(folder)], False
+    elif on_nodes or into:
+        raise UsageError("--path and --into go with --slurm or --ray", "name the job, or leave them out")
     ws, shell = _workspace(paths, also, question, pid, machine, session)
     known = _known(session) if session else None
     target = out

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..report import Report
     from ..workspace import Workspace
 
-FILES = 16 << 20  # bytes of an incident's files together
 SECONDS = 20.0  # to wait for the history: somebody asked for it
 
 
@@ -41,8 +40,8 @@ def feedback(
     """
     from ..config import settle
     from ..history.place import place_of
+    from ..reported import report_of
     from ..store import usable_state
-    from .reported import report_of
 
     settle()
     state, _ = usable_state()
@@ -72,8 +71,8 @@ def _truth(report: Report, cause: str, good: bool) -> str:
 
 def _run_of(report: Report, path: Path | None, state: Path, run: list[str] | None) -> Workspace | None:
     """The run as it is now; None where it is gone. What the user names must be there."""
+    from ..reported import roots_of
     from ..workspace import Workspace
-    from .reported import roots_of
 
     try:
         roots = roots_of(report, path, state, run)
@@ -116,14 +115,11 @@ def _kept(place: Place, report: Report, truth: str, note: str, ws: Workspace | N
 
 
 def _texts(ws: Workspace, report: Report, cleaning: Cleaning) -> dict[str, bytes]:
-    """The run's texts below `files/`, bounded, with secrets taken out."""
-    from ..collect.contents import Contents
-    from ..collect.work import Work
+    """The run's texts by name, bounded, with secrets taken out."""
+    from ..collect.incident import texts
 
-    work = Work(ws, Contents(FILES, cleaning), lambda _: None, [f for f in ws.files if not f.good], report)
-    work.run()
-    settled = work.contents.settled()
-    return {name.removeprefix("files/"): data for name, data in settled.items() if name.startswith("files/")}
+    members, _ = texts(ws, report, cleaning)
+    return {name.removeprefix("files/"): data for name, data in members.items()}
 
 
 def _say(place: Place, report: Report, kept: Correction) -> None:

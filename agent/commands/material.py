@@ -24,6 +24,7 @@ def workspace(
     live: bool | None = None,
     shell: Shell | None = None,
     may_be_empty: bool = False,
+    ray: str | None = None,
 ) -> Workspace:
     """A workspace over the named paths (this folder where none is named).
 
@@ -32,17 +33,19 @@ def workspace(
             made here.
         shell: runs commands in place of the usual one.
         may_be_empty: no file is needed either, though nothing is asked of this machine.
+        ray: address of a Ray cluster whose workers read the logs; without one that of DOCTOR_RAY, if it is set.
 
     Raises:
         UsageError: a path does not exist, or standard input cannot be read (twice).
         NothingReadable: no file in any role.
     """
+    from ..nodes.ray_passes import spread_over
     from ..workspace import Workspace
 
     names = run or ["."]
     if STDIN in names:
         _check_stdin([*names, *(good or [])].count(STDIN))
-    return Workspace(
+    made = Workspace(
         [_path(name) for name in names],
         good=[_path(name) for name in good or []],
         also=[_existing(name) for name in also or []],
@@ -52,6 +55,8 @@ def workspace(
         pids=tuple(pids or ()),
         may_be_empty=bool(live or pids or may_be_empty),
     )
+    spread_over(made, ray)
+    return made
 
 
 def _path(name: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -81,5 +82,9 @@ AllowRisk = Annotated[
     typer.Option(help="Run checks up to this risk unasked.", show_default="read"),
 ]
 Session = Annotated[str | None, typer.Option(help="Go on with this session.", metavar="ID")]
+Record = Annotated[
+    Path | None,
+    typer.Option("--record", help="Also keep run, commands and question as an incident to label.", metavar="DIR"),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")]
 FailOnStatus = Annotated[FailOn | None, typer.Option(help="Exit with 1 when a cause is this certain.")]

@@ -47,7 +47,7 @@ def show(report: Report, form: Form) -> None:
     if form is Form.JSON:
         print_line(report.to_json())
     elif form is Form.MARKDOWN:
-        from .export import exported
+        from ..conversation.export import exported
 
         print_line(exported([report], ".md").decode().rstrip("\n"))
     elif form is Form.PLAIN:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..sanitize import one_line
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..events import Event
     from ..report import Report
     from ..types import Call
+    from ..workspace import Workspace
 
 PATIENCE = 1.0  # seconds before anything moves on the screen
 THOUGHT = 4000  # characters of a line that a model writes
@@ -55,12 +56,49 @@ def may_ask(quiet: bool) -> bool:
     return not quiet and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def approve(calls: tuple[Call, ...]) -> bool:
-    """Ask at the terminal whether calls above the allowed risk may run; the default is no."""
-    import typer
+def approve(calls: tuple[Call, ...], workspace: Workspace | None = None) -> list[str]:
+    """Ask at the terminal about each call above the allowed risk; the default is no.
 
-    wanted = ", ".join(one_line(call.identity) for call in calls)
-    return typer.confirm(f"May doctor run {wanted}?", default=False, err=True)
+    Args:
+        workspace: of the run; with it the commands are shown that a call would run.
+
+    Returns:
+        the identities of the calls that may be made.
+    """
+    from .consent import agreed
+
+    allowed = []
+    for number, call in enumerate(calls, 1):
+        count = f" ({number} of {len(calls)})" if len(calls) > 1 else ""
+        for line in _ahead(call, workspace):
+            sys.stderr.write(f"{one_line(line)}\n")
+        if agreed(f"May doctor run {one_line(call.identity)}?{count}"):
+            allowed.append(call.identity)
+    return allowed
+
+
+def _ahead(call: Call, workspace: Workspace | None) -> Iterator[str]:
+    """What can be said about a call before it is made, in lines."""
+    import shlex
+
+    from ..conversation.consent import MEANS
+    from ..rehearsal import rehearse
+    from ..tool import all_tools
+
+    if tool := all_tools().get(call.tool):
+        yield f"{call.tool}: {tool.title}"
+        yield f"  risk: {tool.risk}: {MEANS[tool.risk]}"
+    yield f"  why: {call.why or 'the planner gave no reason'}"
+    if workspace is None:
+        return
+    ahead = rehearse(call, workspace)
+    yield from (f"  touches: {touched}" for touched in ahead.touches)
+    for line in ahead.lines:
+        set_beside = " ".join(f"{k}={shlex.quote(v)}" for k, v in line.env)
+        where = f"  (in {line.cwd})" if line.cwd else ""
+        yield f"  would run: {set_beside + ' ' if set_beside else ''}{shlex.join(line.argv)}{where}"
+    if ahead.note:
+        yield f"  note: {ahead.note}"
 
 
 class _Display:

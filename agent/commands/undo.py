@@ -11,7 +11,7 @@ from ..errors import UsageError
 from .streams import print_line
 
 if TYPE_CHECKING:
-    from ..applying.journal import Entry, Journal
+    from ..applying.journal import Journal
 
 
 def undo(
@@ -30,9 +30,11 @@ def undo(
 
     from ..applying import carry_out
     from ..applying.journal import COMMITTED, Journal
+    from ..applying.prepared import backwards, named
     from ..config import settle
     from ..sanitize import one_line
     from ..store import usable_state
+    from . import patch_view
     from .apply import DECLINED
     from .consent import agreed, can_ask
 
@@ -43,15 +45,16 @@ def undo(
         for line in _listed(journal) or ["Nothing was applied yet."]:
             print_line(line)
         return 0
-    found = _chosen(journal, entry)
+    found = named(journal, entry)
     if journal.status(found) == COMMITTED:
         print_line(one_line(f"{found.id} made the branch {found.branch} in {found.repository} and changed no file"))
         print_line(one_line(f"drop it with: git -C {quote(found.repository)} branch -D {quote(found.branch)}"))
         return 0
     if found.id in half_done:
         sys.stderr.write(f"{found.id} was interrupted: some of its files are changed\n")
-    carry_out.check_undo(found, journal)
-    _show(found, journal)
+    for _, text in backwards(found, journal):
+        for line in patch_view.diff(text):
+            print_line(line)
     if dry_run:
         print_line("nothing was written")
         return 0
@@ -65,49 +68,6 @@ def undo(
         print_line(one_line(line))
     print_line(one_line(f"undone: {found.id} ({', '.join(found.patches)})"))
     return 0
-
-
-def _chosen(journal: Journal, name: str | None) -> Entry:
-    """The apply that is meant.
-
-    Raises:
-        UsageError: there is none.
-    """
-    from ..applying.journal import UNDONE
-
-    entries = journal.entries()
-    if name is None:
-        found = [e for e in entries if journal.status(e) != UNDONE]
-        if not found:
-            raise UsageError("there is nothing to undo", "`doctor undo --list` shows what was applied")
-        return found[0]
-    found = [e for e in entries if e.id == name] or [e for e in entries if name and e.id.startswith(name)]
-    if len(found) != 1:
-        raise UsageError(
-            f"no apply {name[:80]!r}" if not found else f"{name} names several", "see `doctor undo --list`"
-        )
-    if journal.status(found[0]) == UNDONE:
-        raise UsageError(f"{found[0].id} is undone already")
-    return found[0]
-
-
-def _show(entry: Entry, journal: Journal) -> None:
-    """What will change in each file."""
-    from pathlib import Path
-
-    from ..applying.writing import stands
-    from ..unified import unified
-    from . import patch_view
-
-    for number, file in enumerate(entry.files):
-        now = stands(Path(file.root), Path(file.path))
-        if now and now.sha256 == file.new:
-            try:
-                old = journal.kept(entry, number).read_bytes().decode()
-            except (OSError, UnicodeDecodeError):
-                raise UsageError(f"the content before of {file.path} cannot be read") from None
-            for line in patch_view.diff(unified(now.text, old, file.name)):
-                print_line(line)
 
 
 def _listed(journal: Journal) -> list[str]:

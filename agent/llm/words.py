@@ -12,7 +12,9 @@ from ..playbook import KNOWLEDGE
 
 @cache
 def _table() -> dict[str, Any]:
-    return yaml.safe_load((KNOWLEDGE / "prompt.yaml").read_text(encoding="utf-8"))
+    return yaml.load(
+        (KNOWLEDGE / "prompt.yaml").read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
 
 
 def system() -> str:

@@ -41,7 +41,10 @@ class Scene:
 @cache
 def table() -> dict[str, Any]:
     """`knowledge/operations.yaml`: where names come from, and what follows from which evidence."""
-    data: dict[str, Any] = yaml.safe_load((KNOWLEDGE / "operations.yaml").read_text(encoding="utf-8"))
+    data: dict[str, Any] = yaml.load(
+        (KNOWLEDGE / "operations.yaml").read_text(encoding="utf-8"),
+        Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
+    )
     return data
 
 

@@ -14,7 +14,7 @@ from ..workspace import Workspace
 
 FIGURES = 4
 MOST_LINES = 256  # of one figure; more are told, not read
-_LEAST_POINTS = 2
+LEAST_POINTS = 2
 
 _OPTIMIZING = ("loss", "grad_norm", "learning_rate", "loss_scale", "eval_loss")
 _PACE = ("step_time", "throughput", "data_time", "comm_time", "mfu", "bar_step_time")
@@ -63,9 +63,9 @@ def chosen(report: Report, workspace: Workspace) -> list[Chosen]:
         return []
     by_metric: dict[str, list[Series]] = {}
     for s in series:
-        if int(s.finite.sum()) >= _LEAST_POINTS or (len(s) >= _LEAST_POINTS and not s.finite.any()):
+        if len(s) >= LEAST_POINTS:  # finite or not: a loss of one number and then NaN is the most telling of all
             by_metric.setdefault(s.metric, []).append(s)
-    found = [_of(metric, by_metric[metric]) for metric in _wanted(report) if metric in by_metric]
+    found = [chosen_lines(metric, by_metric[metric]) for metric in _wanted(report) if metric in by_metric]
     return [c for c in found if any(not s.file.good for s in c.lines)][:FIGURES]
 
 
@@ -81,7 +81,7 @@ def _wanted(report: Report) -> list[str]:
     return list(dict.fromkeys((*first, *[m for m in spoken if m not in ("memory",) or m in own], *own, *_REST)))
 
 
-def _of(metric: str, found: list[Series]) -> Chosen:
+def chosen_lines(metric: str, found: list[Series]) -> Chosen:
     """The curves that share an axis of steps, each measurement once, the run's own first."""
     stepped = max((True, False), key=lambda kind: sum(s.count for s in found if s.stepped == kind))
     kept: dict[object, Series] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..nearby import nearby
 from ..outline import Outline, outline
 from ..reading.roles import PAGE
@@ -12,6 +14,7 @@ from .context import Window, windows
 from .evidence import Shown, evidence, shown
 from .figures import drawn, figures
 from .markup import Html, clipped, raw, tag
+from .others import asked_beside
 from .plot import Figure
 from .repair import again, fixes
 from .secrets import without_secrets
@@ -22,29 +25,32 @@ MARKER = PAGE.decode()
 _OWN = {"Evidence", "How it went", "Also considered", "What to do", "Starting again"}  # made here in another way
 
 
-def as_html(report: Report, workspace: Workspace | None = None) -> str:
+def as_html(report: Report, workspace: Workspace | None = None, others: Sequence[Report] = ()) -> str:
     """A report as one page with nothing outside of it: no script, no link but to itself, no secret.
 
     Args:
         workspace: the run's files, for the lines around the evidence and for the plots; without it both are left out.
+        others: of the same conversation, in their order; they are told in short, below.
     """
     redactor, found = Redactor(), shown(report)
     seen = windows(workspace, found.cited) if workspace else []
     spans = list({id(w.span): w.span for w in seen}.values())
     told = found.told
-    further = nearby(workspace, told[len(found.cited) :]) if workspace else ()
+    beyond = [*told[len(found.cited) :], *(e for r in others for e in r.evidence)]
+    further = nearby(workspace, beyond) if workspace else ()
     part = report.model_copy(update={"evidence": told})
-    [clean], texts = without_secrets([part], [*(s.text for s in spans), *further], redactor)
+    [clean, *beside], texts = without_secrets([part, *others], [*(s.text for s in spans), *further], redactor)
     for span, text in zip(spans, texts, strict=False):
         span.text = text
     found = found.exchanged({id(e): c for e, c in zip(told, clean.evidence, strict=True)})
     plots = figures(report, workspace, redactor) if workspace else []
-    return _page(clean, found, seen, plots)
+    return _page(clean, found, seen, plots, beside)
 
 
-def _page(report: Report, found: Shown, seen: list[Window], plots: list[Figure]) -> str:
+def _page(report: Report, found: Shown, seen: list[Window], plots: list[Figure], beside: list[Report]) -> str:
     said = outline(report)
     parts = _parts(report, said, found, seen, plots)
+    parts.append(("others", "Also asked", asked_beside(beside, found.anchors)))
     links = [tag("a", title, href=f"#{ident}") for ident, title, content in parts if content]
     sections = [tag("section", tag("h2", title), content, id=ident) for ident, title, content in parts if content]
     body = tag("body", verdict(report, said), tag("nav", *links), tag("main", *sections), _footer(report, said, seen))

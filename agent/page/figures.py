@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..reading.series import Series
@@ -25,7 +27,7 @@ def figures(report: Report, workspace: Workspace, redactor: Redactor) -> list[Fi
     """The plots that matter for a verdict, the most telling first."""
     found = marks(report)
     return [
-        _figure(f"plot{number}", one, report, placed(found, one.lines), redactor)
+        figure_of(f"plot{number}", one, report, placed(found, one.lines), redactor)
         for number, one in enumerate(chosen(report, workspace), 1)
     ]
 
@@ -39,17 +41,23 @@ def drawn(figure: Figure) -> Html:
     return tag("figure", caption, tag("div", draw(figure), class_="plot"))
 
 
-def _figure(ident: str, one: Chosen, report: Report, places: dict[str, float], redactor: Redactor) -> Figure:
+def figure_of(ident: str, one: Chosen, report: Report, places: dict[str, float], redactor: Redactor) -> Figure:
+    """A metric with its curves, its marks and the sentence beside it.
+
+    Args:
+        places: of marks, as steps.
+    """
     seen, near = view(one.lines, places)
     names = [clipped(one_line(redactor.redact(name)), _NAMED) for name in labels(one.lines)]
     curves = [
         Curve(name, _points(s), s.file.good, _culprit(s, report)) for name, s in zip(names, one.lines, strict=True)
     ]
-    told = [_sentence(name, s) for name, s in zip(names, one.lines, strict=True)]
-    text = " ".join(told) if len(told) <= 3 else _together(one.lines)
+    figure = Figure(ident, one.metric, curves, seen, near, one.stepped, "")
+    told = [_sentence(name, s, figure.is_bytes) for name, s in zip(names, one.lines, strict=True)]
+    text = " ".join(told) if len(told) <= 3 else _together(one.lines, figure.is_bytes)
     if one.more:
         text += f" {one.more:,} more curves are not drawn."
-    return Figure(ident, one.metric, curves, seen, near, one.stepped, text)
+    return replace(figure, text=text)
 
 
 def _points(s: Series) -> Points:
@@ -64,24 +72,27 @@ def _culprit(s: Series, report: Report) -> bool:
     return (rank is not None and s.rank == rank) or (len(variants) == 1 and s.variant in variants)
 
 
-def _sentence(name: str, s: Series) -> str:
+def _sentence(name: str, s: Series, is_bytes: bool) -> str:
     """A curve in words: how many points, from where to where, its last value, what was not finite."""
     what = f"{name}: {s.count:,} points"
     if s.stepped:
         what += f", steps {said_step(float(s.steps.min()))} to {said_step(float(s.steps.max()))}"
     if s.finite.any():
         values = s.values[s.finite]
-        ends = f"least {said(float(values.min()))}, greatest {said(float(values.max()))}"
-        what += f", {ends}, last {said(float(values[-1]))}"
+        what += f", {_ends(values, is_bytes)}, last {said(float(values[-1]), is_bytes)}"
     return f"{what}{_not_finite([s])}."
 
 
-def _together(lines: list[Series]) -> str:
+def _together(lines: list[Series], is_bytes: bool) -> str:
     """Many curves in words."""
     own = [s for s in lines if not s.file.good]
     values = np.concatenate([s.values[s.finite] for s in own])
-    ends = f", least {said(float(values.min()))}, greatest {said(float(values.max()))}" if len(values) else ""
+    ends = f", {_ends(values, is_bytes)}" if len(values) else ""
     return f"{len(own):,} curves, {sum(s.count for s in own):,} points{ends}{_not_finite(own)}."
+
+
+def _ends(values: np.ndarray, is_bytes: bool) -> str:
+    return f"least {said(float(values.min()), is_bytes)}, greatest {said(float(values.max()), is_bytes)}"
 
 
 def _not_finite(lines: list[Series]) -> str:

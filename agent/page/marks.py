@@ -13,9 +13,11 @@ from ..reading.series import Series
 from ..report import CitedEvidence, Report
 
 FIRST_ANOMALY, FIRST_FAILURE = "first anomaly", "first failure"
-# What a key ends in that says when something began; levels and facts (`loss.final_value`) begin nowhere.
+# What a key ends in that says when something began; levels and facts (`loss.final_value`) begin nowhere, and what was
+# so before (`loss.nan_flat_before`) ends there.
 _BEGINS = re.compile(
-    r"\.(?:\w*first_\w*|\w*spike\w*|\w*jump\w*|\w*nan\w*|\w*overflow\w*|\w*start|\w*onset\w*|\w*collaps\w*|\w*explod\w*"
+    r"\.(?!\w*_before$)(?:\w*first_\w*|\w*spike\w*|\w*jump\w*|\w*nan\w*|\w*overflow\w*|\w*start|\w*onset\w*"
+    r"|\w*collaps\w*|\w*explod\w*"
     r"|\w*worsened|\w*diverg\w*|\w*drop\w*|\w*slow\w*|\w*blow\w*)$"
 )
 _LOOK = 8  # curves of a figure on which a mark is looked for

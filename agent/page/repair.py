@@ -29,7 +29,7 @@ def fixes(report: Report) -> Html | None:
 
 def _fix(number: int, fix: ReportFix, patches: dict[str, Patch], session: str) -> Html:
     own = [patches[p] for p in fix.patches if p in patches]
-    parts: list[Html | str | None] = [tag("h3", f"{number}. {clipped(one_line(fix.title), 300)}")]
+    parts: list[Html | str | None] = [tag("h3", f"{number}. {clipped(one_line(fix.named), 300)}")]
     parts += [_said("Why", fix.why), _said("Risk", fix.risk)]
     parts += [_patch(p, fix) for p in own[:PATCHES]]
     parts.append(left_out(len(own) - PATCHES, "patches are"))
@@ -65,7 +65,7 @@ def _patch(patch: Patch, fix: ReportFix | None = None) -> Html:
     Args:
         fix: that it belongs to, whose words are not said again.
     """
-    told = {t.rstrip(".") for t in (fix.title, fix.why, fix.risk, fix.verify)} if fix else set()
+    told = {t.rstrip(".") for t in (fix.named, fix.why, fix.risk, fix.verify)} if fix else set()
     words = (patch.title, patch.why, patch.risk, patch.verify)
     title, why, risk, verify = ("" if t.rstrip(".") in told else t for t in words)
     lines = patch.diff.split("\n")

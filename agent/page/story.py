@@ -29,7 +29,7 @@ def verdict(report: Report, outline: Outline) -> Html:
     if outline.first_failure:
         rows.append(("First failure", clipped(outline.first_failure, 300)))
     if report.fixes:
-        rows.append(("First to do", tag("a", clipped(one_line(report.fixes[0].title), 200), href="#fixes")))
+        rows.append(("First to do", tag("a", clipped(one_line(report.fixes[0].named), 200), href="#fixes")))
     if report.restart:
         rows.append(("Start again?", tag("a", _AGAIN[report.restart.advice], href="#again")))
     if report.question:

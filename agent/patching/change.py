@@ -35,6 +35,7 @@ def change(
     at: Mapping[str, int] | None = None,
     versions: Mapping[str, str] | None = None,
     together: bool = False,
+    given: bool = False,
 ) -> Changed:
     """Change canonical settings in a text.
 
@@ -46,6 +47,7 @@ def change(
         at: setting -> line, where several places hold it and one is meant.
         versions: package -> release of the run, for spellings that not every release takes.
         together: write all of the edits, or none of them where one cannot be written.
+        given: a launch hands the file to the training, whatever it is called.
 
     Returns:
         The new text. An edit that cannot be written safely is a snippet, and the others are made all the same.
@@ -58,7 +60,7 @@ def change(
         if canonical not in settings_map().canonical:
             raise ChangeRefused(f"{name}: `{canonical}` is no setting that the map knows")
     try:
-        if reason := why_not(name, body):
+        if reason := why_not(name, body, given):
             raise Unplaced(reason)
         doc = Document.read(body, name, framework, versions)
     except Unplaced as e:

@@ -69,9 +69,13 @@ def is_record(name: str, head: str) -> bool:
     return bool(_RECORD_NAME.search(path) or (not path.endswith(".py") and _RECORD_TEXT.search(head[:HEAD])))
 
 
-def why_not(name: str, head: str) -> str:
-    """Why no setting is to be written into a file, in words; empty where nothing speaks against it."""
-    if is_record(name, head):
+def why_not(name: str, head: str, given: bool = False) -> str:
+    """Why no setting is to be written into a file, in words; empty where nothing speaks against it.
+
+    Args:
+        given: a launch hands it to the training, so that its name makes no record of it; its text still may.
+    """
+    if is_record("settings" if given else name, head):
         return "a record that the run wrote: the next launch does not read it"
     path = name.replace("\\", "/")
     for kind, by_name, texts in _KINDS:

@@ -110,7 +110,8 @@ def main() -> None:
     ending.daemon = True
     ending.start()
     world = int(os.environ["WORLD_SIZE"])
-    backend = "nccl" if torch.cuda.is_available() and torch.cuda.device_count() >= world else "gloo"
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    backend = "nccl" if torch.cuda.is_available() and torch.cuda.device_count() >= here else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=max(seconds / 2, 5.0)))
     device = device_of(backend)
     version = ".".join(map(str, getattr(torch.cuda, "nccl").version())) if backend == "nccl" else ""  # noqa: B009

@@ -52,6 +52,8 @@ class Table:
     progress: Any
     telling: Any
     finished: tuple[Any, ...]
+    group_failed: Any
+    gave_up: Any
 
 
 @cache
@@ -77,6 +79,8 @@ def table() -> Table:
         one(raw["progress"]),
         one(raw["telling"]),
         tuple(searcher(text) for text in raw["finished"]),
+        searcher(raw["group_failed"]),
+        searcher(raw["gave_up"]),
     )
 
 

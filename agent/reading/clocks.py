@@ -33,7 +33,7 @@ _SHAPES: tuple[tuple[Kind, re.Pattern[str]], ...] = (
             + r" (?P<y>(?:19|20)\d\d)"
         ),
     ),
-    ("day", re.compile(r"(?:^|[\[\s:])[IWEFVC](?P<mo>\d\d?)(?P<d>\d\d) " + _CLOCK)),
+    ("day", re.compile(r"(?:^|[\[\s:])(?P<level>[IWEFVC])(?P<mo>\d\d?)(?P<d>\d\d) " + _CLOCK)),
     ("day", re.compile(r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) (?P<d>[ \d]\d) " + _CLOCK)),
     ("day", re.compile(r"(?:^|\s|\[)(?P<mo>\d\d)[-/](?P<d>\d\d)(?:[-/]\d\d)? " + _CLOCK)),
     ("uptime", re.compile(r"^\[ *(?P<up>\d{1,9}\.\d{3,9})\]")),
@@ -47,7 +47,8 @@ class Stamp:
     """When a line was written, as far as it says.
 
     `value` is seconds: since 1970 (date, UTC where a zone is given, otherwise as printed), since the start of a
-    leap year (day), since midnight (clock), since boot (uptime). `text` is the stamp as printed.
+    leap year (day), since midnight (clock), since boot (uptime). `text` is the stamp as printed, glog's without its
+    level: `E1122 19:00:46` is told as `11-22 19:00:46`.
     """
 
     kind: Kind
@@ -70,6 +71,8 @@ def stamp_of(text: str) -> Stamp | None:
 def _read(kind: Kind, m: re.Match[str]) -> Stamp | None:
     g = m.groupdict()
     text = m[0].strip(" [](:")
+    if g.get("level"):
+        text = f"{g['mo']:0>2}-{g['d']} {text.partition(' ')[2]}"  # the level is no part of the time
     if kind == "uptime":
         return Stamp(kind, float(g["up"]), text)
     day = int(g["h"]) * 3600 + int(g["mi"]) * 60 + int(g["s"]) + float(f"0.{g['f']}" if g.get("f") else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from .versions import Environment, Version, release
 FACTS = Path(__file__).resolve().parent.parent.parent / "knowledge" / "compatibility.yaml"
 _CONDITION = re.compile(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*")
 _BUILD = re.compile(r"\+cu(\d{2})(\d)\b")
+_BEFORE = re.compile(r"(?i)(?<![a-z])(?:before|old|prev(?:ious)?|works?|worked|working|last[-_]?good)(?![a-z])")
+_AFTER = re.compile(r"(?i)(?<![a-z])(?:after|new|now|current|upgraded|updated|fails|failing|broken)(?![a-z])")
 _MACHINE = ("gpu", "arch", "os", "compute_capability")
 
 Place = tuple[RunFile, Line]
@@ -59,6 +61,7 @@ def holds(version: str, condition: str) -> bool:
 
 def conflicts(environment: Environment, settings: Settings) -> Iterator[Conflict]:
     """Every known conflict that the environment shows."""
+    environment = _as_it_is(environment)
     for fact in _facts()["conflicts"]:
         places = _judge(fact, environment, settings)
         if places:
@@ -68,6 +71,13 @@ def conflicts(environment: Environment, settings: Settings) -> Iterator[Conflict
     yield from _pins(environment)
     for name, says, fix, where in torch_conflicts(environment, _facts()["torch"], _facts()["gpus"]):
         yield Conflict(name, says, fix, ("torch",), tuple((w.file, w.line) for w in where))
+
+
+def _as_it_is(environment: Environment) -> Environment:
+    """Without what a list of packages from before a change says of packages that a list from after it has too."""
+    after = {v.package for v in environment.versions if _AFTER.search(v.file.name)}
+    left = [v for v in environment.versions if not (v.package in after and _BEFORE.search(v.file.name))]
+    return replace(environment, versions=left)
 
 
 def _judge(fact: dict[str, Any], environment: Environment, settings: Settings) -> list[Place]:

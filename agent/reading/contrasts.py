@@ -169,10 +169,13 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def asked_against_used(reading: Settings) -> Iterator[Contrast]:
-    """Settings whose printed value is not the one asked for, in the same variant."""
+    """Settings whose printed value is not the one asked for, in the same variant.
+
+    What a flag defaults to is no wish: the command line that gave another value need not be among the files.
+    """
     asked: dict[tuple[str, str], list[Setting]] = defaultdict(list)
     for s in reading.all:
-        if not s.used and s.known and not s.file.good and s.place.format != "table":
+        if not s.used and s.known and not s.file.good and s.place.format != "table" and s.note != "add_argument":
             asked[s.name, s.file.variant or ""].append(s)
     told: set[tuple[str, str]] = set()
     for u in reading.all:

@@ -35,13 +35,13 @@ def walk(root: Path, allowed: list[Path], skip: Skip) -> Iterator[tuple[str, Pat
         try:
             entries = sorted(os.scandir(folder), key=lambda e: os.fsencode(e.name))
         except OSError as e:
-            skip(_name(folder, root), f"cannot be listed: {e.strerror}")
+            skip(shown_name(folder, root), f"cannot be listed: {e.strerror}")
             continue
         below: list[tuple[Path, int]] = []
         entries.sort(key=_is_link)  # what lies here under its own name comes before what a link calls it
         for entry in entries:
             path = Path(entry.path)
-            name = _name(path, root)
+            name = shown_name(path, root)
             info = _look(entry, path, name, allowed, skip)
             if info is None:
                 continue
@@ -57,7 +57,7 @@ def walk(root: Path, allowed: list[Path], skip: Skip) -> Iterator[tuple[str, Pat
                 continue
             count += 1
             if count > FILE_LIMIT:
-                skip(_name(root, root) or str(root), f"more than {FILE_LIMIT} files: the rest was not looked at")
+                skip(shown_name(root, root) or str(root), f"more than {FILE_LIMIT} files: the rest was not looked at")
                 return
             yield name, path, info
         stack += reversed(below)
@@ -101,7 +101,7 @@ _ODD: tuple[tuple[Callable[[int], bool], str], ...] = (
 )
 
 
-def _name(path: Path, root: Path) -> str:
+def shown_name(path: Path, root: Path) -> str:
     """The name inside the run; bytes that are no UTF-8 and control characters made visible."""
     text = os.fsencode(path.relative_to(root)).decode(errors="backslashreplace")
     return text.replace("\n", "\\n").replace("\r", "\\r") if text != "." else ""

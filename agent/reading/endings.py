@@ -7,13 +7,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from .anchors import table
 from .attempts import restarts
 from .clocks import earlier
 from .failure import Failure
 from .failures import Failures
 from .files import Line, RunFile
-from .lines import segments, strip
+from .finished import body_of, finished_line
+from .job_record import JobRecord, last_records
 from .logpass import LogPass
 from .notes import Note
 from .planned_end import at_planned_end, of_the_whole, phase_opened
@@ -71,21 +71,42 @@ def _judge(ws: Workspace, found: LogPass, wrong: Failures) -> Endings:
             if ending.silent and place is not None and _planned(ws, summary, place):
                 ending = Ending(ending.file, "finished", ending.last, place)
             result.files.append(ending)
-    past = _past(result.files, found)
-    result.state = _state([f for f in result.files if f.file.name not in past], wrong)
+    records = last_records(ws)
+    past = _past(result.files, found) | (_overtaken(result.files) if _ended_well(records) else set())
+    result.state = _recorded(_state([f for f in result.files if f.file.name not in past], wrong), records)
     result.decides = _deciding(result, wrong)
     trouble = any(not u.cascade for u in wrong.units) or any(
         n.kind != "error" and n.value != "teardown" for n in wrong.notes
     )
     result.healthy = result.state == "finished" and not trouble
     again = bool(past) or any(restarts(s) for s in found.files.values() if s.file.role == "log")
+    again = again or _ended_well(records)
     result.recovered = result.state == "finished" and bool(wrong.units) and again
     return result
 
 
+def _ended_well(records: list[JobRecord]) -> bool:
+    return bool(records) and all(r.over and r.code == 0 for r in records)
+
+
+def _recorded(state: State, records: list[JobRecord]) -> State:
+    """The state, with what a supervisor saw: an exit code says more than how a log sounds, except of what was raised.
+
+    A command line can swallow a failure (`train.py || true`), so code 0 makes up for no traceback.
+    """
+    if any(r.hung for r in records):
+        return "hung"
+    if any(r.failed for r in records):
+        return "died"
+    if _ended_well(records) and state in ("unknown", "running"):
+        return "finished"
+    alive = any(not r.over and r.state == "running" for r in records)
+    return "running" if alive and state in ("unknown", "finished") else state
+
+
 def _planned(ws: Workspace, summary: FileSummary, place: Line) -> bool:
     """Whether the last progress is where the run was to end, by its line, by the log before and by what follows."""
-    body, h, settings = _body(place.data, summary), summary.harvest, read_settings(ws)
+    body, h, settings = body_of(place.data, summary), summary.harvest, read_settings(ws)
     if summary.file.size > COUNTED or not at_planned_end(body, settings):
         return False
     after = h.tail[max(0, place.offset + len(place.data) - h.tail_offset) :].decode(errors="replace")
@@ -110,9 +131,18 @@ def _past(files: list[Ending], found: LogPass) -> set[str]:
     }
 
 
+def _overtaken(files: list[Ending]) -> set[str]:
+    """Logs of earlier attempts than the last one; of a job that ended well what broke off there is past.
+
+    A log that all attempts share is one of the last.
+    """
+    last = max((f.file.attempt or 0 for f in files), default=0)
+    return {f.file.name for f in files if f.file.rank is not None and (f.file.attempt or 0) < last}
+
+
 def _ending(summary: FileSummary, units: list[Failure], notes: list[Note]) -> Ending:
     file = summary.file
-    finished = _finished(summary, max((u.line.number for u in units), default=0))
+    finished = finished_line(summary, max((u.line.number for u in units), default=0))
     last = summary.last_line
     if finished is not None:
         return Ending(file, "finished", last, finished)
@@ -131,49 +161,6 @@ def _ending(summary: FileSummary, units: list[Failure], notes: list[Note]) -> En
 def _timed_out(note: Note) -> bool:
     """A watchdog that saw a collective time out; one that saw it fail tells of a death instead."""
     return note.value == "watchdog" and "time" in note.read.body.lower() and "exception:" not in note.read.body
-
-
-def _finished(summary: FileSummary, after: int) -> Line | None:
-    """A line near the end that says the end was reached, after the last failure."""
-    h = summary.harvest
-    end, number = len(h.tail), h.tail_line + h.tail.count(b"\n") + 1
-    for _ in range(60):
-        start = h.tail.rfind(b"\n", 0, end) + 1
-        data = h.tail[start:end]
-        if data.strip() and number > after and _says_end(_body(data, summary)):
-            return Line(number, h.tail_offset + start, data)
-        number, end = number - 1, start - 1
-        if end < 0:
-            break
-    return None
-
-
-def _body(data: bytes, summary: FileSummary) -> str:
-    return strip(segments(data[-4096:])[-1][1].decode(errors="replace"), summary.labels).body
-
-
-def _says_end(body: str) -> bool:
-    for p in table().finished:
-        m = p.search(body)
-        if m is None:
-            continue
-        counts = m.groups()
-        if (
-            counts
-            and counts[0] is not None
-            and not (counts[0] == counts[1] and int(counts[0]) >= 5 and _is_training_bar(body))
-        ):
-            continue
-        return True
-    return False
-
-
-def _is_training_bar(body: str) -> bool:
-    """A full bar ends a run only where it counts training: loading and tokenizing have bars too."""
-    low = body.lower()
-    return not any(
-        w in low for w in ("shard", "map", "token", "download", "load", "generat", "files", "fetch", "eval", "warm")
-    )
 
 
 def _fresh(file: RunFile) -> bool:
@@ -201,4 +188,7 @@ def _deciding(result: Endings, wrong: Failures) -> tuple[RunFile, Line] | None:
             line = end.finished or end.last
             if line is not None:
                 return end.file, line
-    return None
+    # what a supervisor saw is in no line: the last one of the last attempt stands for it
+    known = [e for e in result.files if e.last is not None and result.state in ("died", "hung", "finished")]
+    last = max(known, key=lambda e: e.file.attempt or 0, default=None)
+    return (last.file, last.last) if last is not None and last.last is not None else None

@@ -32,6 +32,7 @@ _PER = re.compile(
     r"(?i)^(?P<stem>.*?(?:tokens?_per_expert|expert_(?:load|usage|tokens?|counts?|fraction|utili[sz]ation)s?))"
     r"[ _./-]+(?:e|expert)?[ _./-]*(?P<number>\d+)$"
 )
+_LAYER_COLUMN = frozenset({"layer", "layer_idx", "layer_id", "layer_index", "block"})
 _LEAST = 2  # experts in a list or table that is believed
 _FILE_LIMIT = 256 << 20
 _KEPT = 4096  # loads kept for each layer of a file: the newest
@@ -116,13 +117,17 @@ def _load(file: RunFile, line: Line, found: re.Match[bytes]) -> Load | None:
 def series_loads(found: Curves) -> list[Load]:
     """The last value of every expert where each is a curve of its own (`moe/layer_0/expert_3_load`)."""
     tables: dict[tuple[str, str, int | None], dict[int, Series]] = {}
+    layers = {(s.file.name, s.rank): s for s in found.series if s.raw.lower() in _LAYER_COLUMN}
     for s in found.series:
         if s.file.good or s.metric in ("expert_max", "expert_min", "expert_mean"):
             continue
         if (named := expert_name(s.raw)) and s.finite.any():
             tables.setdefault((s.file.name, named[0], s.rank), {})[named[1]] = s
     loads = []
-    for (_, stem, rank), experts in tables.items():
+    for (name, stem, rank), experts in tables.items():
+        if (column := layers.get((name, rank))) is not None:
+            loads += _by_layer(column, experts, rank)
+            continue
         counts = _counted({n: float(s.values[s.finite][-1]) for n, s in experts.items()})
         if counts is None:
             continue
@@ -131,6 +136,22 @@ def series_loads(found: Curves) -> list[Load]:
         line = line_at(at, index) if "tfevents" not in at.file.path.name else Line(0, 0, b"")
         loads.append(Load(at.file, line, _layer(stem), int(at.steps[index]) if at.stepped else None, counts, rank))
     return loads
+
+
+def _by_layer(column: Series, experts: dict[int, Series], rank: int | None) -> Iterator[Load]:
+    """The last row of each layer of a table that has a row for each layer and step."""
+    rows: dict[float, int] = {}
+    for line, layer in zip(column.lines.tolist(), column.values.tolist(), strict=True):
+        rows[layer] = line
+    for layer, last in rows.items():
+        at = {n: np.flatnonzero(s.lines == last) for n, s in experts.items()}
+        if not all(len(i) for i in at.values()):
+            continue
+        counts = _counted({n: float(s.values[at[n][-1]]) for n, s in experts.items()})
+        if counts is not None:
+            s, index = next(iter(experts.values())), int(next(iter(at.values()))[-1])
+            step = int(s.steps[index]) if s.stepped else None
+            yield Load(s.file, line_at(s, index), f"{layer:g}", step, counts, rank)
 
 
 def row_loads(ws: Workspace) -> list[Load]:

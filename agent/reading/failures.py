@@ -7,6 +7,7 @@ found.groups         # one event on many ranks is one group
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cmp_to_key
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from .failure import Failure, Read, reads
 from .harvest import template
 from .logpass import LogPass, logpass
 from .notes import Note, notes
+from .survived import survived
 from .torchelastic import error_json, read_block
 from .tracebacks import Parser
 from .windows import close_lines
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 RUN_BUDGET, FILE_BUDGET = 12 << 20, 2 << 20  # bytes that are read closely
 FILE_SHARE = 8 << 10  # bytes that every troubled file gets, however many there are
 NOTES = 400  # lines of one kind that are kept of one file
+_KILLED = re.compile(r"SIG(?:KILL|SEGV|BUS|ABRT)")
 UNITS = 1500  # failures that are kept of one file
 
 
@@ -51,6 +54,11 @@ class Failures:
     notes: list[Note] = field(default_factory=list)
     first: Failure | None = None
     first_known: bool = True  # whether times allow to say which was first
+    survived: list[Failure] = field(default_factory=list)  # caught: the program went on; not among `units`
+
+    def is_survived(self, file: str, number: int) -> bool:
+        """Whether a line stands in the print of an exception that was caught."""
+        return any(s.file.name == file and (s.start or s.line).number <= number <= s.line.number for s in self.survived)
 
     def noted(self, kind: str) -> list[Note]:
         return [n for n in self.notes if n.kind == kind]
@@ -80,6 +88,8 @@ def _make(ws: Workspace, found: LogPass) -> Failures:
         result.units += [u for u in parser.finish() if not summary.file.good]
     result.units += [u for f in ws.files if f.name.endswith("error.json") and not f.good for u in error_json(ws, f)]
     _place_attempts(found, result)
+    result.survived = survived(found, result.units)
+    result.units = [u for u in result.units if not any(u is s for s in result.survived)]
     result.groups = _grouped(result.units)
     result.first, result.first_known = _first(result)
     return result
@@ -124,7 +134,18 @@ def _first(result: Failures) -> tuple[Failure | None, bool]:
             return (a.line.number - b.line.number) if same else _weight(b) - _weight(a)
         return -1 if before else 1
 
-    return sorted(unique, key=cmp_to_key(order))[0], known
+    first = sorted(unique, key=cmp_to_key(order))[0]
+    killed = next((u for u in result.units if u.name == "exit" and _KILLED.search(u.message)), None)
+    if killed is not None and _is_before(killed, first, unique):
+        return killed, True
+    return first, known
+
+
+def _is_before(killed: Failure, first: Failure, unique: list[Failure]) -> bool:
+    """Whether the launcher had reported a kill before any exception, itself or its copy, stood in the same log."""
+    here = [u for u in unique if u.file is killed.file]
+    copied = any((u.name, u.message) == (first.name, first.message) for u in here)
+    return copied and all(u.line.number > killed.line.number for u in here)
 
 
 def _only_ended(unit: Failure) -> bool:

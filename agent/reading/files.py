@@ -28,8 +28,8 @@ class RunFile:
     """A file of the run.
 
     `name` is relative to the run (with `r2/` in front when there are several); `role` is one of log, config,
-    metrics, checkpoint, data, code, environment, capture, trace, other. `rank`, `host`, `attempt` and `variant` are
-    what the file's name and folders tell.
+    metrics, checkpoint, data, code, environment, capture, trace, note, record, other. `rank`, `host`, `attempt` and
+    `variant` are what the file's name and folders tell.
     """
 
     name: str

@@ -35,7 +35,10 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 
 
 @dataclass(frozen=True)
 class Listed:
-    """A file that a listing names. `folder` is empty where the listing does not tell it; `size` in bytes."""
+    """A file that a listing names. `folder` is empty where the listing does not tell it; `size` in bytes.
+
+    `kind` is the first letter of its mode where that is shown: `p` a named pipe, `s` a socket, `b`, `c` a device.
+    """
 
     folder: str
     name: str
@@ -43,6 +46,7 @@ class Listed:
     exact: bool  # the size is told to the byte
     file: RunFile
     line: Line
+    kind: str = ""
 
     @cached_property
     def path(self) -> str:
@@ -123,7 +127,8 @@ def _entries(text: str, folder: str, inside: bool, file: RunFile, line: Line) ->
             inner, _, name = told["name"].rpartition("/")
             where = inner if inner.startswith(("/", ".", "~")) or not folder else f"{folder}/{inner}".rstrip("/")
             if size or _NAME.fullmatch(name):
-                yield Listed(where.removeprefix("./"), name, _bytes(size), size.isdigit(), file, line)
+                kind = told.get("kind") or ""
+                yield Listed(where.removeprefix("./"), name, _bytes(size), size.isdigit(), file, line, kind)
             return
     if inside:
         words = text.split()

@@ -15,6 +15,7 @@ BUSY = 50  # percent of use from which a low clock or link is no economy of an i
 LOW_CLOCK, LOW_POWER = 0.6, 0.9  # shares of what the card could have
 CLOCKS = 6  # low clocks that are told
 HELD = 1 << 30  # bytes in use without an owner in sight
+PROCESS_LIST = re.compile(r"^\|\s+(?:Processes:|GPU .{0,20}PID\s+Type)|^\|\s+No running processes found")
 MIB = 1 << 20
 SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 NO_REASON = ("gpu_idle", "active", "supported")
@@ -47,6 +48,7 @@ def facts(readings: list[Reading], lines: list[Line]) -> Iterator[Fact]:
         if shown[same] <= 2 and shown.get(all_, 0) < 12:
             shown[all_] = shown.get(all_, 0) + 1
             yield fact
+    yield from _left_over(readings, lines)
     yield from _nvlink(readings, lines)
     yield from _health(readings)
     yield from _load(readings, lines)
@@ -152,6 +154,22 @@ def _unowned(card: dict[str, Reading]) -> Iterator[Fact]:
     held = int((used.number or 0) * MIB)
     if held >= HELD:
         yield Fact("memory_unowned", held, used.line)
+
+
+def _left_over(readings: list[Reading], lines: list[Line]) -> Iterator[Fact]:
+    """The plain table, its list of processes empty: memory that an idle card holds belongs to none of them.
+
+    Within a container the list is always empty; there the card of a run that goes on is busy.
+    """
+    listed = any(r.field.startswith("process") for r in readings)
+    if listed or not any(PROCESS_LIST.match(line.text) for line in lines):
+        return
+    table = [r for r in readings if r.gpu < 0]
+    use = {r.line.number: r.number for r in table if r.field == "utilization.gpu"}
+    for r in [r for r in table if r.field == "memory.used"][:4]:
+        held = int((r.number or 0) * MIB)
+        if held >= HELD and use.get(r.line.number) == 0:
+            yield Fact("memory_unowned", held, r.line)
 
 
 def _nvlink(readings: list[Reading], lines: list[Line]) -> Iterator[Fact]:

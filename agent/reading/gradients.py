@@ -30,7 +30,9 @@ _BEFORE = re.compile(
     r"(?i)^(?:train/|debug/|model/)?(?:grad(?:ient)?s?(?:_?(?:l2)?_?norms?)?|gnorm)(?:_?(?:l2|2\.0)_?norm)?[/:.]+(?P<name>.+)$"
 )
 _AFTER = re.compile(r"(?i)^(?:train/)?(?P<name>.+?)[/._:]+(?:grad(?:ient)?(?:_?(?:l2|2))?[_/.]?norm|gnorm|grad)$")
-_LISTED = re.compile(r"(?:^|\.)(?:layers?|blocks?|h|embed\w*|wte|lm_head|weight|bias|fc\d*|conv\d*|\w+\.\d+)(?:\.|$)")
+_LISTED = re.compile(
+    r"(?:^|\.)(?:layers?|blocks?|h|embed\w*|wte|lm_head|weight|bias|fc\d*|conv\d*|\w+\.\d+|routers?|gate|gating|experts?|attn|attention|mlp|head|encoder|decoder|backbone)(?:\.|$)"
+)
 _END = re.compile(r"[/._](?:l2_?norm|norm|l2|mean|2)$", re.IGNORECASE)
 
 
@@ -161,7 +163,7 @@ def curve_gradients(ws: Workspace, found: Curves) -> list[Recorded]:
     rows: dict[tuple[str, int | None, str | None], dict[str, Gradient]] = {}
     for row in json_rows(ws, b"rad"):
         held = rows.setdefault((row.file.name, row.file.rank, row.file.variant), {})
-        for key, value in row.numbers.items():
+        for key, value in [*row.numbers.items(), *((key, None) for key in row.empty)]:
             if (name := gradient_name(key)) and (name in held or len(held) < _NAMES):
                 held.setdefault(name, Gradient(name, row.file)).add(value, row.step, row.line)
     for key, held in rows.items():

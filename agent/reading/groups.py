@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -14,6 +14,7 @@ _HOST = re.compile(
     re.IGNORECASE,
 )
 _ATTEMPT = re.compile(r"(?:^|[-_.])(?:attempt|restart|retry|try|requeue)[-_]?(\d{1,4})(?=$|[-_.])", re.IGNORECASE)
+_SUPERVISED = re.compile(r"(?:^|/)try_(?P<attempt>\d{1,6})/(?:ranks/(?:[^/]+/)?attempt_(?P<restart>\d{1,4})/)?")
 _KIND = re.compile(
     r"^(?:run|exp|experiment|trial|train|training|job|log|logs|config|conf|cfg|sweep|variant|case|setting|settings|model|ds"
     r"|test|eval|minimal|min|repro|bench|output|metrics|launch|finetune|sft|grpo|ppo|good|bad|baseline|resume|results?|profile)$",
@@ -37,7 +38,7 @@ _PART = re.compile(
 )
 _PLAIN_FOLDER = re.compile(
     r"^(?:logs?|configs?|conf|output|outputs|results?|checkpoints?(?:-\d+)?|global_step\w*|iter_\d+|data|code|src|scripts?"
-    r"|metrics|wandb|tensorboard|tb|runs|files|nodes?|ranks?|\d+|attempt_\d+|events?|captures?|env)$",
+    r"|metrics|wandb|tensorboard|tb|runs|files|nodes?|ranks?|\d+|attempt_\d+|events?|captures?|env|doctor-run)$",
     re.I,
 )
 _VARIANT_ROLES = ("log", "config", "metrics")
@@ -53,27 +54,35 @@ class Place:
     variant: str | None = None
 
 
-def places(files: Iterable[tuple[str, str]]) -> dict[str, Place]:
+def places(files: Iterable[tuple[str, str]], hosts: Mapping[str, str] | None = None) -> dict[str, Place]:
     """Place every file of one run.
 
     Args:
         files: `(name, role)`; names are relative to the run.
+        hosts: nodes by the topmost folder that holds their files, where somebody wrote down which is which. Nodes of
+            one run are no variants of each other.
     """
     known = list(files)
+    if hosts:
+        below = {name: name.partition("/")[2] if name.partition("/")[0] in hosts else name for name, _ in known}
+        return {name: _place(below[name], None, hosts.get(name.partition("/")[0])) for name in below}
     variants = _variants(known)
     return {name: _place(name, variants.get(name)) for name, _ in known}
 
 
-def _place(name: str, variant: str | None) -> Place:
+def _place(name: str, variant: str | None, known_host: str | None = None) -> Place:
     parts = list(PurePath(name).parts)
     stem = _stem(parts[-1])
     whole = [*parts[:-1], stem]
     attempt = next((int(m[1]) for p in reversed(whole) if (m := _ATTEMPT.search(p))), None)
+    if (own := _SUPERVISED.search(name)) is not None:
+        # torchelastic counts its restarts within one start from 0: the same failure there and in console.log is one
+        attempt = int(own["attempt"]) + (int(own["restart"]) if own["restart"] else 0)
     rank = next((int(m[1]) for p in reversed(whole) if (m := _RANK.search(p))), None)
     if rank is None and attempt is not None and len(parts) > 1 and parts[-2].isdigit():
         rank = int(parts[-2])  # torchelastic: attempt_0/3/stderr.log
     host = next((m[1] for p in reversed(whole) if (m := _HOST.search(p))), None)
-    return Place(rank, host, attempt, variant)
+    return Place(rank, known_host or host, attempt, variant)
 
 
 def _stem(base: str) -> str:

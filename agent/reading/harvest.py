@@ -102,17 +102,14 @@ class Harvest:
     def append(self, later: Harvest) -> None:
         """Join the stretch that follows this one; its line numbers move by the lines of this one."""
         shift = self.lines
+        moved = [f for slot in (*later.slots.values(), *later.warnings.values()) for f in slot.kept] + later.restarts
+        for found in {id(f): f for f in moved}.values():  # several patterns may share a line
+            found.number += shift
         for key, slot in later.slots.items():
-            for found in slot.kept:
-                found.number += shift
             self.slots.setdefault(key, Slot()).extend(slot)
         for template, slot in later.warnings.items():
-            for found in slot.kept:
-                found.number += shift
             if template in self.warnings or len(self.warnings) < TEMPLATES:
                 self.warnings.setdefault(template, Slot()).extend(slot)
-        for found in later.restarts:
-            found.number += shift
         self.restarts = (self.restarts + later.restarts)[:64]
         for offset, line in (*later.anchors, *later.late_anchors):
             self.anchor(offset, line + shift)

@@ -23,17 +23,24 @@ _KEYS = 20_000  # of one row
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line: its step where it names one, and its numbers; keys of nested objects are joined by `/`."""
+    """One line: its step where it names one, and its numbers; keys of nested objects are joined by `/`.
+
+    `empty` are the keys whose value is null.
+    """
 
     file: RunFile
     line: Line
     step: int | None
     numbers: dict[str, float]
+    empty: tuple[str, ...] = ()
 
 
-def json_rows(ws: Workspace, word: bytes) -> Iterator[Row]:
-    """Rows of every JSON-lines file of the run that hold `word`."""
-    for file in ws.by_role("metrics", "data", "log", "other"):
+_ROLES = ("metrics", "data", "log", "other")
+
+
+def json_rows(ws: Workspace, word: bytes, roles: tuple[str, ...] = _ROLES) -> Iterator[Row]:
+    """Rows of every JSON-lines file of the run that hold `word`; `roles` says which files are looked into."""
+    for file in ws.by_role(*roles):
         if file.good or ".json" not in file.path.name:
             continue
         head = ws.head(file)
@@ -62,17 +69,26 @@ def _row(file: RunFile, line: Line) -> Row | None:
         return None
     if not isinstance(data, dict):
         return None
-    numbers = dict(_flat(data))
+    flat = dict(_flat(data))
+    numbers = {key: value for key, value in flat.items() if value is not None}
     step = next((numbers[k] for k in _STEPS if k in numbers), None)
-    return Row(file, line, int(step) if step is not None and abs(step) < 1e15 else None, numbers)
+    return Row(
+        file,
+        line,
+        int(step) if step is not None and abs(step) < 1e15 else None,
+        numbers,
+        tuple(flat.keys() - numbers.keys()),
+    )
 
 
-def _flat(data: dict[str, Any], before: str = "", depth: int = 4) -> Iterator[tuple[str, float]]:
+def _flat(data: dict[str, Any], before: str = "", depth: int = 4) -> Iterator[tuple[str, float | None]]:
     for i, (key, value) in enumerate(data.items()):
         if i >= _KEYS:
             return
         if isinstance(value, dict) and depth:
             yield from _flat(value, f"{before}{key}/", depth - 1)
+        elif value is None:
+            yield f"{before}{key}", None
         elif isinstance(value, int | float) and not isinstance(value, bool):
             try:
                 yield f"{before}{key}", float(value)

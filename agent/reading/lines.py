@@ -58,7 +58,7 @@ _PREFIXES: tuple[re.Pattern[str], ...] = tuple(
 _LABEL = re.compile(r"(?P<rank>\d{1,5}): ?")
 _HOST_LABEL = re.compile(r"(?P<host>[a-z][\w.\-]{1,60}): (?=\S)")
 _INNER_RANK = re.compile(
-    r"\[(?:Rank|rank)[ =:]?(\d{1,6})[\]/|]|, rank=(\d{1,6})\]|(?:^| )task (\d{1,6}): |\brank ?[:=] ?(\d{1,6})\b"
+    r"\[(?:Rank|rank|RANK)[ =:]?(\d{1,6})[\]/|]|, rank=(\d{1,6})\]|(?:^| )task (\d{1,6}): |\brank ?[:=] ?(\d{1,6})\b"
 )
 _TASK_HOST = re.compile(r"srun: error: (?P<host>[\w.\-]+): tasks? (?P<rank>\d+)")
 _REPEATED = re.compile(r"\[repeated (\d{1,9})x across (?:cluster|all)[^\]]*\] ?(?:\(Ray deduplicates[^)]*\))?$")
@@ -122,7 +122,7 @@ def _told(text: str, at: int, told: dict[str, str], header: bool, labelled: bool
     if rank is not None and told.get("of") and int(rank) >= int(told["of"]):
         rank = None  # `(8/8)` counts something else
     host = told.get("host")
-    if rank is None and ("ank" in text[:200] or "task " in text[:200]):
+    if rank is None and ("ank" in text[:200] or "[RANK" in text[:200] or "task " in text[:200]):
         if m := _TASK_HOST.search(text):
             rank, host = m["rank"], m["host"]
         elif m := _INNER_RANK.search(text[:120]):

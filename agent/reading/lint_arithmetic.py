@@ -186,13 +186,25 @@ def _divisible(n: Numbers, frameworks: set[str]) -> Iterator[Lint]:
         yield _lint(
             "heads_not_divisible_by_tp", f"{heads[0].value} attention heads over {heads[1].value} ranks", *heads
         )
-    layers, uneven = n.all("num_layers", "pipeline_parallel"), (n.get(x) for x in _UNEVEN)
-    if layers and not any(uneven) and not n.told("pipeline_layout") and int(layers[0].value) % int(layers[1].value):
-        yield _lint("layers_not_divisible_by_pp", f"{layers[0].value} layers over {layers[1].value} stages", *layers)
+    yield from _stages(n)
     split = n.all("sequence_length", "context_parallel") if frameworks & {"megatron", "slime"} else None
     if split and int(split[1].value) > 1 and int(split[0].value) % (2 * int(split[1].value)):
         says = f"{split[0].value} tokens are not a multiple of twice the context-parallel size {split[1].value}"
         yield _lint("sequence_not_divisible_by_cp", says, *split)
+
+
+def _stages(n: Numbers) -> Iterator[Lint]:
+    """Layers over stages, and over the chunks of an interleaved schedule: some releases drop the remainder silently."""
+    layers, virtual = n.all("num_layers", "pipeline_parallel"), n.get("virtual_pipeline")
+    if not layers or n.told("pipeline_layout") or any(n.get(x) for x in _UNEVEN):
+        return
+    total, stages = (int(s.value) for s in layers)
+    if total % stages:
+        yield _lint("layers_not_divisible_by_pp", f"{total} layers over {stages} stages", *layers)
+    # the layers of a chunk or the chunks of a stage: a stage must be a multiple of either
+    elif virtual and total % (stages * int(virtual.value)):
+        says = f"{total} layers over {stages} stages, {total // stages} a stage, do not come out with {virtual.value}"
+        yield _lint("layers_not_divisible_by_pp", f"{says} ({virtual.key})", *layers, virtual)
 
 
 def _schedule(n: Numbers) -> Iterator[Lint]:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _DEVICE = re.compile(r"^cuda(?::\d+)?$")
 _HARD_DEVICE = re.compile(r"""\.cuda\(\s*0\s*\)|['"]cuda:0['"]|set_device\(\s*0\s*\)""")
 _PORT_TAKERS = ("master_port", "rendezvous_endpoint", "standalone")
+_NUMBERS_NODES = ("node_rank", "rendezvous_endpoint", "rendezvous_backend")
+_COUNTS_ITSELF = re.compile(
+    r"(?i)\btorchrun\b|torch\.distributed\.(?:run|launch)\b|force_torchrun|\bswift (?:sft|pt|rlhf)\b"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ def place_lints(ws: Workspace, reading: Settings) -> Iterator[Lint]:
     yield from _clipping(reading, mine)
     yield from _two_places(mine)
     yield from _ports(mine)
+    yield from _unnumbered_nodes(mine)
     for file, key, first, second in reading.duplicates[:20]:
         if not file.good:
             yield Lint(
@@ -179,3 +184,21 @@ def _ports(mine: list[Setting]) -> Iterator[Lint]:
             yield lint_at(
                 "master_port_default", f"{len(found)} launches without a port of their own (default 29500)", *found[:4]
             )
+
+
+def _unnumbered_nodes(mine: list[Setting]) -> Iterator[Lint]:
+    """Nodes told apart by RANK alone, under a launcher that counts processes itself and reads another variable."""
+    by_file: dict[str, list[Setting]] = defaultdict(list)
+    for s in mine:
+        if not s.used:
+            by_file[s.file.name].append(s)
+    for found in by_file.values():
+        ranks = [s for s in found if s.name == "other.rank" and s.framework == "env" and str(s.value).isdigit()]
+        nodes = [s for s in found if s.name == "nodes" and str(s.value).isdigit() and int(str(s.value)) > 1]
+        numbered = any(s.name in _NUMBERS_NODES for s in found)
+        if ranks and nodes and not numbered and any(_COUNTS_ITSELF.search(s.line.text) for s in [*ranks, *nodes]):
+            says = (
+                f"RANK is set by hand for {nodes[0].value} nodes, but the launcher counts the processes itself and"
+                " takes the number of its node from NODE_RANK or --node-rank, which is not given: every node is node 0"
+            )
+            yield lint_at("node_number_missing", says, *ranks[:4])

@@ -19,7 +19,10 @@ _OF = re.compile(r"-(?P<n>\d{5})-of-(?P<all>\d{5})(?=\.)")
 _WORLD = re.compile(r"(?P<head>world_size_|-of-)(?P<n>\d+)")
 _TENSORS = re.compile(r"\.(?:pt|pth|bin|safetensors|distcp|ckpt)$")
 _SMALL_BY_NATURE = re.compile(r"sched|rng|random|training_args|scaler|extra_state|common|metadata|latest|index|args")
+_WAITING = {"p": "named pipe", "s": "socket"}
+_ADAPTER = re.compile(r"^adapter_model\.(?:bin|safetensors)$|^pytorch_lora_weights\.")
 TINY, SHARE, SPAN = 4096, 0.5, 1024
+POINTER = 200  # bytes: what git leaves in place of a large file is shorter
 
 
 _Key = tuple[str, str, str]  # folder, name before the number, name after it
@@ -92,13 +95,17 @@ def _alike(one: str, other: str) -> int:
 
 
 def _sizes(entries: list[Listed]) -> Iterator[Gap]:
-    """Tensor files that are tiny, or far shorter than files of the same name in other folders."""
+    """Tensor files that are tiny, far shorter than files of the same name in other folders, or no files at all."""
     same: dict[str, list[Listed]] = defaultdict(list)
     for entry in entries:
-        if entry.size is not None and _TENSORS.search(entry.name) and not _SMALL_BY_NATURE.search(entry.name):
+        if what := _WAITING.get(entry.kind):
+            yield Gap("no_plain_file", f"{entry.path} is a {what}: who reads it waits for somebody to write", entry)
+        elif entry.size is not None and _TENSORS.search(entry.name) and not _SMALL_BY_NATURE.search(entry.name):
             same[entry.name].append(entry)
             if entry.exact and entry.size < TINY:
                 yield Gap("short_file", f"{entry.path} has {entry.size} bytes", entry)
+                if entry.size > POINTER and _ADAPTER.search(entry.name):
+                    yield Gap("empty_adapter", f"{entry.path} has {entry.size} bytes: names of no tensor", entry)
     for name, group in same.items():
         if len(group) < 2 or len({e.folder for e in group}) < 2:
             continue

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..playbook import quantity
 from ..types import Evidence
-from .attempts import attempt_at, restarts
+from .attempts import attempt_at, restarts, stillborn
 from .endings import endings
 from .failure import Failure, Frame
 from .failures import Failures
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 GROUPS = 40
 FRAMES, ERROR_LINES, WARNINGS, SIGNATURE_LINES, RANKS = 60, 20, 30, 24, 16
 MESSAGE = 400
+# A field of what code calls a record of the data; settings, states and environments go by other names.
+_OF_RECORD = re.compile(
+    r"\b(?:row|rec|record|sample|example|ex|item|entry|doc|document|line|datum|d|r|s|turn|msg|message|conv|conversation"
+    r"|ann|annotation|obj|instance|feature|features|data_point|datapoint|point|element|elem|dialog|dialogue|story)"
+    r"(?:_dict)?\[['\"](?P<key>[^'\"\]]{1,60})['\"]\]"
+)
 _NUMBER = re.compile(r"^-?\d[\d_,]*(?:\.\d+)?(?:[eE][+-]?\d+)?$")
 
 
@@ -96,11 +102,20 @@ def _frame_evidence(ws: Workspace, unit: Failure, seen: set[str]) -> Iterator[Ev
         return  # the same stack on another rank
     if (frame := user_frame(unit)) is not None:
         yield _cited(ws, unit, frame.line, "error.user_frame", frame.text[:MESSAGE])
+        if unit.name == "KeyError" and (key := record_key(frame.code, unit.message)):
+            yield _cited(ws, unit, frame.line, "error.record_key", key)
     if (library := library_of(unit)) is not None:
         yield _cited(ws, unit, library[1].line, "error.library", library[0])
     if not unit.cascade:
         for name, frame in phases_of(unit)[:4]:
             yield _cited(ws, unit, frame.line if frame else unit.line, "error.phase", name)
+
+
+def record_key(code: str, message: str) -> str | None:
+    """The field that a line of code asks of a record, where this is the key that is lacking."""
+    key = message.strip().strip("'\"")
+    asked = any(m["key"] == key for m in _OF_RECORD.finditer(code))
+    return key if key and asked else None
 
 
 def note_evidence(ws: Workspace, wrong: Failures) -> Iterator[Evidence]:
@@ -138,12 +153,14 @@ def _noted(ws: Workspace, note: Note, key: str, value: Any) -> Evidence:
     )
 
 
-def signature_evidence(ws: Workspace, found: LogPass) -> Iterator[Evidence]:
-    """Each kept hit of each signature, and its named captures."""
+def signature_evidence(ws: Workspace, found: LogPass, wrong: Failures) -> Iterator[Evidence]:
+    """Each kept hit of each signature, and its named captures; none within an exception that was caught."""
     for name, hits in sorted(found.hits.items()):
         shown: set[tuple[str, int]] = set()
         for hit in sorted(hits, key=lambda h: (h.number, h.file.name, h.line.number)):
             where = (hit.file.name, hit.line.number)
+            if wrong.is_survived(*where):
+                continue
             if where not in shown and len(shown) < SIGNATURE_LINES:
                 shown.add(where)
                 value: Any = {k: typed(v) for k, v in hit.captures.items()} or True
@@ -189,6 +206,8 @@ def ending_evidence(ws: Workspace, found: LogPass, wrong: Failures) -> Iterator[
     for summary in found.files.values():
         for line, attempt in restarts(summary):
             yield ws.cite(summary.file, line, "run.restarted", attempt, attempt=attempt)
+        if ends.state == "died" and (line := stillborn(summary)) is not None:
+            yield ws.cite(summary.file, line, "run.restart_stillborn")
     decides = ends.decides
     if decides is not None:
         file, line = decides

@@ -10,11 +10,14 @@ Memory stays bounded: of each pattern, file and rank the first and last hits are
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..deadline import stopper
 from ..errors import ParseError
 from ..playbook import Playbook
 from .anchors import anchor_patterns
@@ -30,8 +33,12 @@ from .summaries import FileSummary, summarize
 if TYPE_CHECKING:
     from ..workspace import Workspace
 
+Job = tuple[RunFile, int, int]  # a file, and from where to where its lines are read
+Read = tuple[RunFile, Harvest, bool]  # what was kept of it, and whether its lines are labelled
+
 SCANNED_ROLES = ("log", "capture", "environment")
 STRETCH = 64 << 20  # bytes of one large file that a worker takes at a time
+WHOLE = 1 << 62  # the end of a file, wherever it is
 _TEXT_SUFFIXES = (".txt", ".text", ".md", "")
 
 
@@ -91,7 +98,7 @@ def scanned_files(ws: Workspace) -> list[RunFile]:
         f
         for f in ws.files
         if f.role in SCANNED_ROLES
-        or f.path.suffix.lower() == ".txt"
+        or (f.path.suffix.lower() == ".txt" and f.role != "record")
         or (f.role == "other" and f.path.suffix.lower() in _TEXT_SUFFIXES and b"\0" not in ws.read(f, 4096))
     ]
 
@@ -108,14 +115,27 @@ def run_pass(ws: Workspace, patterns: list[Pattern], engine: str = "") -> LogPas
     workers = min(len(jobs), os.cpu_count() or 1, 8)
     done: dict[str, FileSummary] = {}
 
-    def work(job: tuple[RunFile, int, int]) -> tuple[RunFile, Harvest, bool]:
-        return _read(ws, known, scan, *job)
+    stopped = stopper()
 
-    if workers > 1:
-        with ThreadPoolExecutor(workers) as pool:
-            _collect(pool.map(work, jobs), done)
-    else:
-        _collect(map(work, jobs), done)
+    def work(job: Job) -> Read:
+        file, start, end = job
+        counted = partial(ws.progress.counted, stopped=stopped)
+        return file, *read_stretch(file.path, known, scan, start, end, partial(ws.tell, file.name), counted)
+
+    ws.progress.begin("reading logs", sum({f.name: f.size for f, _, _ in jobs}.values()))
+    try:
+        if ws.spread is not None and jobs:
+            from .logpass_ray import read_abroad
+
+            _collect(read_abroad(ws, ws.spread, known, engine, jobs, work), done)
+            scan.scan(b"\n")  # also where nothing was read here: it says what is refused
+        elif workers > 1:
+            with ThreadPoolExecutor(workers) as pool:
+                _collect(pool.map(work, jobs), done)
+        else:
+            _collect(map(work, jobs), done)
+    finally:
+        ws.progress.end()
     result = LogPass(refused=sorted({f"{known[i].name}: {r}" for i, r in scan.refused.items()}))
     for summary in done.values():
         summarize(summary)
@@ -124,7 +144,7 @@ def run_pass(ws: Workspace, patterns: list[Pattern], engine: str = "") -> LogPas
     return result
 
 
-def _collect(read: Iterable[tuple[RunFile, Harvest, bool]], into: dict[str, FileSummary]) -> None:
+def _collect(read: Iterable[Read], into: dict[str, FileSummary]) -> None:
     for file, harvest, labels in read:
         if file.name in into:
             into[file.name].harvest.append(harvest)
@@ -134,7 +154,7 @@ def _collect(read: Iterable[tuple[RunFile, Harvest, bool]], into: dict[str, File
 
 def _stretches(ws: Workspace, file: RunFile) -> list[tuple[int, int]]:
     """A large plain file in stretches; a packed or re-encoded one can only be read from its start."""
-    whole = [(0, 1 << 62)]
+    whole = [(0, WHOLE)]
     if file.size <= 2 * STRETCH:
         return whole
     try:
@@ -144,27 +164,31 @@ def _stretches(ws: Workspace, file: RunFile) -> list[tuple[int, int]]:
     if packing_of(head) or utf16(head):
         return whole
     starts = list(range(0, file.size, STRETCH))
-    return [(s, s + STRETCH) for s in starts[:-1]] + [(starts[-1], 1 << 62)]
+    return [(s, s + STRETCH) for s in starts[:-1]] + [(starts[-1], WHOLE)]
 
 
-def _read(
-    ws: Workspace, patterns: list[Pattern], scan: Scanner, file: RunFile, start: int, end: int
-) -> tuple[RunFile, Harvest, bool]:
-    def tell(why: str) -> None:
-        ws.tell(file.name, why)
-
+def read_stretch(
+    path: Path,
+    patterns: list[Pattern],
+    scan: Scanner,
+    start: int,
+    end: int,
+    tell: Callable[[str], None],
+    counted: Callable[[Iterable[bytes]], Iterable[bytes]],
+) -> tuple[Harvest, bool]:
+    """What the pass keeps of the lines of a file that start in `[start, end)`, and whether they are labelled."""
     try:
-        head = next(blocks(file.path), b"")
+        head = next(blocks(path), b"")
         labels = labelled(head[: 1 << 15])
         stretch = Stretch(patterns, scan, labels)
-        stream = (
-            raw_blocks(file.path, start - 1, tell) if start else blocks(file.path, tell) if end > file.size else None
-        )
-        stream = stream if stream is not None else raw_blocks(file.path, 0, tell)
-        return file, stretch.read(part(stream, start, end)), labels
+        if start:
+            stream = raw_blocks(path, start - 1, tell)
+        else:
+            stream = blocks(path, tell) if end >= WHOLE else raw_blocks(path, 0, tell)
+        return stretch.read(part(counted(stream), start, end)), labels
     except ParseError as e:
         tell(str(e))
-        return file, Harvest(), False
+        return Harvest(), False
 
 
 def _take_hits(result: LogPass, summary: FileSummary, patterns: list[Pattern]) -> None:

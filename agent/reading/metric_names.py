@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import yaml
@@ -13,7 +13,7 @@ KNOWLEDGE = Path(__file__).resolve().parent.parent.parent / "knowledge" / "metri
 
 _UNIT_IN_NAME = re.compile(r"[\[(][^\])]*[\])]?")
 _NOT_WORD = re.compile(r"[^a-z0-9]+")
-_TIME_METRICS = {"step_time", "data_time", "generation_time", "update_time"}
+_TIME_METRICS = {"step_time", "data_time", "compute_time", "comm_time", "generation_time", "update_time"}
 _MEMORY_METRICS = {"memory", "peak_memory", "host_memory"}
 _BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _EVAL_OF = {"loss": "eval_loss", "perplexity": "eval_perplexity", "accuracy": "eval_accuracy", "reward": "eval_reward",
@@ -62,7 +62,7 @@ def normal(label: str) -> str:
     return _NOT_WORD.sub("_", _UNIT_IN_NAME.sub(" ", label.replace("@", "_at_")).lower()).strip("_")
 
 
-@cache
+@lru_cache(maxsize=32_768)  # labels of a log that is followed for weeks are without number
 def meaning(label: str, exact: bool = False) -> Meaning | None:
     """What `label` (the text before a number) measures, or None.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from .anchors import cascade_kind, is_harmless, is_progress, told_harmless
 from .failure import Read
 from .files import RunFile
+from .hearsay import stated
 
 _EXIT = re.compile(
     r"exit ?code *[:=]? *(?P<a>-?\d{1,5})|return code *[:=]? *(?P<b>-?\d{1,5})"
@@ -20,7 +21,7 @@ _SIGNAL = re.compile(
     r"|Killed by signal (?P<m>\d{1,2})"
 )
 _KILLED = re.compile(
-    r"(?:^|[\s:])Killed(?:\s+(?:python|torchrun|accelerate|bash|srun|\S+\.py|\S*python\S*)\b.*)?\.?$|oom[-_]kill"
+    r"(?:^|[\s:])Killed(?:\s+(?:python|torchrun|accelerate|bash|srun|\S+\.py|\S*python\S*)\b.*)?\.?$|oom[-_]kill(?!_disable|[\s:=]+\d)"
     r"|OOM Killed|OOMKilled|Out of memory: Kill"
 )
 _ERRORISH = re.compile(
@@ -59,7 +60,7 @@ class Note:
 def notes(read: Read, file: RunFile, inside: bool) -> Iterator[Note]:
     """What a line tells beside failures; `inside`: it is part of one."""
     body = read.body
-    shown = body[:2000]
+    shown = stated(body[:2000])
     if is_harmless(shown):
         return
     kind = cascade_kind(shown)

@@ -138,6 +138,7 @@ ENCLOSING = {
     "backward",
     "wake_up",
 }  # also tell from outside
+OF_THE_OUTPUT = {"logits", "loss"}  # what is made of a model's output
 FRAME = re.compile(r'File "([^"]{1,400})", line (\d+)(?:, in (\S{1,200}))?')
 NOTEBOOK_FRAME = re.compile(r"^(\S{0,300}?(?:\.py|>)) in (\w+)\(")
 ARROW = re.compile(r"^\s*-{1,8}>\s*\d+\s")
@@ -201,12 +202,18 @@ def _notebook_path(texts: list[str], i: int) -> str:
 def telling(frames: list[Frame]) -> list[tuple[Frame, str]]:
     """`(frame, phase)` of the frames that tell a phase, innermost first, up to three of a phase.
 
-    A frame told by its code comes before one told only by its path or function.
+    A frame told by its code comes before one told only by its path or function. `loss(model(x))` is no loss where the
+    model's own `forward` failed inside.
     """
     by_phase: dict[str, list[tuple[bool, Frame]]] = {}
+    in_model = False
     for frame in reversed(frames):
+        in_model = in_model or (frame.function == "forward" and not frame.library)
+        around_model = in_model and frame.function != "forward"
         for phase, pattern in patterns("phases", ignore_case=False):
             if pattern.search(frame.text):
+                if around_model and phase in OF_THE_OUTPUT:
+                    continue
                 by_phase.setdefault(phase, []).append((not pattern.search(frame.code), frame))
                 break
     return [
@@ -214,6 +221,19 @@ def telling(frames: list[Frame]) -> list[tuple[Frame, str]]:
         for phase, found in by_phase.items()
         for _, frame in sorted(found, key=lambda x: (x[0], x[1].library and not x[0]))[:3]
     ]
+
+
+STEP_PHASES = {"forward", "backward", "attention", "logits", "loss"}
+OWN_TENSOR = 16 << 20  # bytes; where less is refused, something else has filled the memory
+
+
+def kind_of(found: OutOfMemory, frames: list[Frame]) -> str:
+    """Which memory ran out; `cpu_step` where a tensor of a step that computes on the processor was refused.
+
+    That is the case of a full device with the host as the device: a batch, a length or a layer asks for too much.
+    """
+    refused = found.kind == "cpu" and found.bytes.get("asked", 0) >= OWN_TENSOR
+    return "cpu_step" if refused and STEP_PHASES & set(phases(frames)) else found.kind
 
 
 def phases(frames: list[Frame]) -> list[str]:

@@ -20,6 +20,7 @@ _FOREIGN = re.compile(
 )
 
 
+_ENVIRONMENT = re.compile(r"^<frozen os>$|/lib/python[\d.]+/os\.py$")
 _ENTRY = re.compile(r"(?:^|[/\\])(?:bin|Scripts)[/\\][\w.+-]+$")
 
 
@@ -66,6 +67,8 @@ def phases_of(failure: Failure) -> list[tuple[str, Frame | None]]:
 
 
 def _of_frame(frame: Frame) -> Iterator[str]:
+    if _ENVIRONMENT.search(frame.path):  # a variable that is looked up is no record of a data set
+        return
     function = frame.function.rpartition(".")[2]
     for phase in _phases():
         if function in phase.functions:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .files import Line
 from .profile_names import part_of, single
@@ -19,6 +19,8 @@ DEEPSPEED = re.compile(r"time \(ms\) \|(?P<timers>(?: ?[\w-]{1,60}: ?[\d.]+ ?\|?
 TIMER = re.compile(r"([\w-]{1,60}): ?([\d.]+)")
 MEGATRON = re.compile(r"^\s*(?P<name>[a-z][\w-]{2,50}) \.{2,}: ?\(?(?P<low>[\d.]+)(?:, (?P<high>[\d.]+)\))?\s*$")
 ITERATION = re.compile(r"elapsed time per iteration \(ms\): (?P<ms>[\d.]+)")
+DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(us|ms|s)")
+FOOT = re.compile(r"^Self CPU time total: (\d{1,12}(?:\.\d{1,6})?)(us|ms|s)$")
 HEADS = ("self cpu %", "percentage %", "time (%)")
 
 
@@ -42,6 +44,7 @@ class _Table:
     columns: list[str]
     comma: bool = False
     rows: int = 0
+    spans: list[tuple[float, Told]] = field(default_factory=list)  # outside of any thread: seconds, no share
 
     def cells(self, text: str) -> list[str]:
         if self.comma:
@@ -61,15 +64,22 @@ def told(lines: Iterable[Line]) -> list[Told]:
     """Every share the lines print, tables first seen first; of repeated timers the last."""
     found: list[Told] = []
     table: _Table | None = None
+    spans: list[tuple[float, Told]] = []
     deepspeed: dict[str, tuple[float, Line]] = {}
     megatron = _Timers()
     for line in lines:
         text = line.text.rstrip()
         low = text.lower()
+        if spans and (m := FOOT.search(text)):
+            whole = _duration(m[1], m[2])
+            # at least: as if it never ran beside the computation
+            found += [replace(t, fraction=seconds / (seconds + whole)) for seconds, t in spans if whole]
+            spans = []
         if any(head in low for head in HEADS):
             table = _table(text)
         elif table and (row := _row(table, text, line)):
             found.append(row)
+            spans = table.spans
         elif table and not text.strip() and table.rows:
             table = None
         if m := DEEPSPEED.search(text):
@@ -79,6 +89,17 @@ def told(lines: Iterable[Line]) -> list[Told]:
         elif (m := MEGATRON.match(text)) and _number(m["high"] or m["low"]):
             megatron.held[m["name"]] = (float(m["high"] or m["low"]), line)
     return [*found, *_of_deepspeed(deepspeed), *_of_megatron(megatron)]
+
+
+def _seconds(cells: list[str], table: _Table) -> float:
+    """What a row of torch's table took in all, where it prints that: a span of a collective has time and no share."""
+    at = table.columns.index("cpu total") if table.source == "torch" and "cpu total" in table.columns else None
+    m = DURATION.fullmatch(cells[at]) if at is not None else None
+    return _duration(m[1], m[2]) if m else 0.0
+
+
+def _duration(number: str, unit: str) -> float:
+    return float(number) * {"s": 1.0, "ms": 1e-3, "us": 1e-6}[unit]
 
 
 def _number(text: str) -> bool:
@@ -112,6 +133,8 @@ def _row(table: _Table, text: str, line: Line) -> Told | None:
     if part is None:
         return None
     number = int(calls.replace(",", "")) if calls.replace(",", "").isdigit() else None
+    if not float(share[1]) and (seconds := _seconds(cells, table)):
+        table.spans.append((seconds, Told(part, 0.0, line, name[:160], table.source, number)))
     return Told(part, float(share[1]) / 100, line, name[:160], table.source, number)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,13 +54,20 @@ def rank_tables(ws: Workspace, *metrics: str) -> list[RankTable]:
     """
     columns: dict[tuple, dict[int, Series]] = {}
     for s in _by_rank(ws, metrics):
-        if s.rank is None or s.file.good:
+        rank = s.rank if s.rank is not None else _numbered(s)
+        if rank is None or s.file.good:
             continue
         ranks = columns.setdefault((s.file.run, s.attempt, s.variant, s.metric), {})
-        if s.rank not in ranks or s.count > ranks[s.rank].count:
-            ranks[s.rank] = s
+        if rank not in ranks or s.count > ranks[rank].count:
+            ranks[rank] = s
     tables = [_table(key[-1], ranks) for key, ranks in columns.items() if len(ranks) > 1]
     return [t for t in tables if t is not None]
+
+
+def _numbered(s: Series) -> int | None:
+    """The number of a worker that writes a file of its own (`worker2.csv`), for what every replica has alike."""
+    m = re.fullmatch(r"worker[-_]?(\d{1,4})", s.file.host or "", re.IGNORECASE) if s.metric in EXACT else None
+    return int(m[1]) if m else None
 
 
 def _by_rank(ws: Workspace, metrics: tuple[str, ...]) -> list[Series]:

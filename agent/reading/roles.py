@@ -8,7 +8,10 @@ from pathlib import PurePath
 from .flight.form import is_dump
 from .inflate import utf16
 
-ROLES = ("log", "config", "metrics", "checkpoint", "data", "code", "environment", "capture", "trace", "note", "other")
+ROLES = (
+    "log", "config", "metrics", "checkpoint", "data", "code", "environment", "capture", "trace", "note", "record",
+    "other",
+)  # fmt: skip
 OWN = re.compile(
     r"^doctor-report\.(json|md|html)$|^doctor\.toml$|^doctor-bundle-.*\.tar\.gz$|^\.doctor-(.*\.tmp$|bundle-)"
 )
@@ -34,6 +37,7 @@ _BY_NAME: list[tuple[re.Pattern[str], str]] = [
         (r"^(trainer_state|wandb-summary|all_results|train_results|eval_results|progress|result)\.json$", "metrics"),
         (r"^(latest|latest_checkpointed_iteration\.txt|latest_universal|\.metadata)$", "checkpoint"),
         (r"\.(safetensors|bin|pt)\.index\.json$", "checkpoint"),
+        (r"\.(pt|pth|ckpt)\.tar$", "checkpoint"),  # what torch.save wrote; the ending is a custom
         (r"^(error|stdout|stderr)\.json$", "log"),
         (r"\.pt\.trace\.json$", "trace"),
         (r"^(nccl_trace_rank_|comm_trace)|^(flight_?recorder|nccl_trace).*", "capture"),
@@ -52,10 +56,28 @@ _BY_NAME: list[tuple[re.Pattern[str], str]] = [
         (r"^(readme|changelog|contributing|license|security)\b|\.(md|rst)$", "note"),
     )
 ]
+# What `doctor run` keeps of an attempt. A record has its own reader, what the kernel had said before the start is not
+# of this job, and of a list of processes nothing is the job's own words.
+_SUPERVISED = re.compile(r"(?:^|/)doctor-run/try_\d{1,6}/(?P<inner>.+)$")
+_SUPERVISED_ROLES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), role)
+    for pattern, role in (
+        (r"^start/dmesg\b|^(start|end|trouble)/(ps|processes)\b|^\.|\.(tmp|lock)$", "record"),
+        (r"^(console|rank_\d+)\.log$|^(ranks/.*/)?error\.json$|^ranks/.*\.log$", "log"),
+        (r"^(start|end|trouble)/(environment|packages|versions)\b", "environment"),
+        (r"^(start|end|trouble|stacks)/", "capture"),
+    )
+)
+_KEPT_BATCH = re.compile(r"(?:^|/)doctor-recorder/batch_[^/]*\.pt$")  # the recorder keeps: no model
+_RECORD = re.compile(rb'"schema"\s*:\s*"traindoctor\.(?:run|nodes)/')
 # What W&B's client notes about itself: its tracebacks are not the run's.
 _WANDB_OWN = re.compile(r"(^|/)(offline-)?run-\d{8}_\d{6}-\w+/logs/debug[\w-]*\.log$")
 _CSV_CAPTURE = re.compile(rb"utilization\.gpu|clocks[._]|ecc\.errors|pci\.bus_id|temperature\.gpu|memory\.used|JobID\|")
 _CSV_DATA = re.compile(rb'^"?(text|prompt|instruction|question|content|messages|input|id,text|caption|url)"?,', re.I)
+_SPLIT = re.compile(
+    r"(?i)^(?:train(?:ing)?|test|val(?:id(?:ation)?)?|dev|hold_?out)(?:[_.\-]?(?:set|data|split|\d+))?\.[ct]sv$"
+)
+_MEASURES = re.compile(rb"(?i)loss|acc(?:uracy)?\b|_acc|epoch|\bsteps?\b|\biter|perplexity|\blr\b|time|memory|score")
 _STEPS = re.compile(rb'"(global_?step|step|_step|iteration|iter|epoch|loss|train[_/]loss|reward)"\s*:\s*["\d-]')
 _RECORDS = re.compile(rb'"(messages|conversations|prompt|text|instruction|content|completion|chosen|question)"\s*:')
 _MLFLOW = re.compile(rb"\d{10,16} \S{1,32} -?\d+\r?\n")
@@ -98,6 +120,12 @@ def role_of(name: str, head: bytes) -> str:
         return "trace"
     if _WANDB_OWN.search(name):
         return "other"
+    if _RECORD.search(head) and name.endswith(".json"):
+        return "record"
+    if (own := _SUPERVISED.search(name)) and (role := _supervised(own["inner"])):
+        return role
+    if _KEPT_BATCH.search(name):
+        return "data"
     base = _PACKED.sub("", PurePath(name).name)
     if "metrics" in PurePath(name).parts[:-1] and _MLFLOW.match(head):
         return "metrics"
@@ -106,7 +134,9 @@ def role_of(name: str, head: bytes) -> str:
             return role
     suffix = PurePath(base).suffix.lower()
     if suffix in (".csv", ".tsv"):
-        return "capture" if _CSV_CAPTURE.search(head) else "data" if _CSV_DATA.search(head) else "metrics"
+        if _CSV_CAPTURE.search(head):
+            return "capture"
+        return "data" if _CSV_DATA.search(head) or _is_samples(base, head) else "metrics"
     if suffix in (".jsonl", ".ndjson"):
         return _json_lines(head)
     if suffix == ".json":
@@ -116,6 +146,18 @@ def role_of(name: str, head: bytes) -> str:
     if utf16(head) is None and b"\0" in head[:4096]:
         return "other"
     return _text(base, head)
+
+
+def _supervised(inner: str) -> str:
+    return next((role for pattern, role in _SUPERVISED_ROLES if pattern.search(inner)), "")
+
+
+def _is_samples(base: str, head: bytes) -> bool:
+    """A table named after a split of the data whose columns count no steps and measure nothing."""
+    columns = head.split(b"\n", 1)[0]
+    return (
+        bool(_SPLIT.search(base)) and not _MEASURES.search(columns) and columns.count(b",") + columns.count(b"\t") > 0
+    )
 
 
 def _json_lines(head: bytes) -> str:

@@ -30,6 +30,7 @@ _WORLD = (
 )
 _STEP = re.compile(
     r"(?i)\b(?:global_?step|step|iteration|iter)s?\b[ '\":=\[]{0,4}(\d{1,9})|\b(\d{1,9})/\d{1,9} \[\d+:\d\d"
+    r"(?![^\]]*\b(?:examples?|files?|tokens?|lines?|docs?|shards?|[kMG]?i?B)/s)"  # a bar over data counts no steps
 )
 
 
@@ -89,7 +90,7 @@ def _make(ws: Workspace, found: LogPass, wrong: Failures) -> Roster:
     for summary in found.files.values():
         if summary.file.role != "log" or summary.file.good:
             continue
-        for member in _members(summary):
+        for member in members_of(summary):
             kept = result.members.get(member.name)
             if kept is None or _later(member, kept):
                 result.members[member.name] = member
@@ -98,7 +99,7 @@ def _make(ws: Workspace, found: LogPass, wrong: Failures) -> Roster:
     return result
 
 
-def _members(summary: FileSummary) -> Iterator[Member]:
+def members_of(summary: FileSummary) -> Iterator[Member]:
     """Ranks that label lines of a shared log; the rank or host that a log belongs to."""
     file = summary.file
     labelled = {r: seen for r, seen in summary.harvest.ranks.items() if r < 1 << 20}
@@ -107,7 +108,7 @@ def _members(summary: FileSummary) -> Iterator[Member]:
         if rank is None and file.host:
             rank = _stated_rank(summary)
         if rank is not None or file.host:
-            step, line = _step_of(summary.last_progress)
+            step, line = step_of(summary.last_progress)
             yield Member(rank, file, summary.lines, summary.last_line, summary.last_stamp, step, line)
         return
     places = sorted((seen.last_offset, rank) for rank, seen in labelled.items())
@@ -115,7 +116,7 @@ def _members(summary: FileSummary) -> Iterator[Member]:
     for offset, rank in places:
         seen = labelled[rank]
         line = Line(seen.last_line, offset, texts.get(offset, b""))
-        step, step_line = _step_of(line)
+        step, step_line = step_of(line)
         yield Member(rank, file, seen.lines, line, stamp_of(line.text), step, step_line)
 
 
@@ -137,7 +138,8 @@ def _lines_at(file: RunFile, offsets: list[int]) -> dict[int, bytes]:
     return found
 
 
-def _step_of(line: Line | None) -> tuple[int | None, Line | None]:
+def step_of(line: Line | None) -> tuple[int | None, Line | None]:
+    """The last step that a line names, with that line."""
     if line is None:
         return None, None
     found = list(_STEP.finditer(strip(line.data[-4096:].decode(errors="replace")).body))

@@ -24,6 +24,18 @@ _LAST_TURN = re.compile(
     r"((?:(?!<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>).)*)\Z"
 )
 _OPENED_BY = {"<|im_end|>": "<|im_start|>", "<|eot_id|>": "<|start_header_id|>", "<end_of_turn>": "<start_of_turn>"}
+_FURNITURE = re.compile(
+    r"(?i)\b(?:we|this (?:web)?site) uses? cookies|accept (?:all|cookies)|cookie (?:policy|settings|preferences)"
+    r"|all rights reserved|privacy policy|terms (?:of (?:use|service)|and conditions)"
+    r"|subscribe (?:now|to our)|newsletter"
+    r"|\b404\b.{0,40}\b(?:page|not found)|page (?:you .{1,30})?(?:was |is )?not (?:found|here)|back to (?:home|top)"
+    r"|(?:sign|log) ?in\b.{0,20}(?:sign ?up|register|\||$)|share on (?:f\b|x\b|t\b|facebook|twitter|linkedin)"
+    r"|(?:leave|post) a comment|be the first to comment|(?:enable|disabled?) javascript"
+    r"|javascript (?:is )?(?:disabled|required)"
+    r"|(?:^|\n)\s*home\s*[|>\u00bb\u2022]|&(?:nbsp|lt|gt|amp|quot|#\d{2,4});"
+    r"|</?(?:div|span|li|ul|nav|script|style|td|tr)\b"
+    r"|class=[\\\"'#]|\bundefined undefined\b|lorem ipsum|click here|read more\s*(?:\.\.\.|\u2026|\u00bb|$)"
+)
 _LABELS = ("label", "labels", "target_label", "class", "class_id")
 
 
@@ -174,6 +186,21 @@ def repeats(found: list[Record]) -> Iterator[Found]:
         seen.add(identity)
     if len(again) >= 0.1 * len(found):
         yield "duplicates", round(len(again) / len(found), 3), again[0]
+
+
+def boilerplate(found: list[Record]) -> Iterator[Found]:
+    """Records that are a page's furniture and no text: banners, menus, error pages, markup."""
+    if len(found) < 20:
+        return
+    page = [r for r in found if _is_furniture(max(r.texts(), key=len, default=""))]
+    if len(page) >= 0.2 * len(found):
+        yield "boilerplate", round(len(page) / len(found), 3), page[0]
+
+
+def _is_furniture(text: str) -> bool:
+    """Short, or full of it: a page about cookies names them once in many words."""
+    met = len(_FURNITURE.findall(text[:20_000]))
+    return met > 0 and len(text) <= 250 * met
 
 
 def ranges(found: list[Record], classes: int | None, vocabulary: int | None) -> Iterator[Found]:

@@ -42,7 +42,7 @@ _FENCE = re.compile(r"^\s*```\s*(\w*)")
 def sheet_of(file: RunFile, lines: list[Line]) -> tuple[str, Sheet] | None:
     """Format and leaves of a file, or None when it cannot hold settings."""
     name, suffix = file.name.lower(), _suffix(file)
-    if _NOT_SETTINGS.search(name) or file.role in ("checkpoint", "data", "trace"):
+    if _NOT_SETTINGS.search(name) or file.role in ("checkpoint", "data", "trace", "record"):
         return None
     if suffix not in _BY_SUFFIX and suffix != ".ipynb" and not name.rsplit("/", 1)[-1].startswith("dockerfile"):
         readable = suffix in _TEXT or file.role in ("log", "config", "environment")

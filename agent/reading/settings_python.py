@@ -212,7 +212,12 @@ class Reader:
 
     def _timedelta(self, node: ast.Call) -> Any:
         units = {
-            "days": 86400, "seconds": 1, "microseconds": 1e-6, "milliseconds": 0.001, "minutes": 60, "hours": 3600,
+            "days": 86400,
+            "seconds": 1,
+            "microseconds": 1e-6,
+            "milliseconds": 0.001,
+            "minutes": 60,
+            "hours": 3600,
             "weeks": 604800,
         }  # fmt: skip  (in the order in which the call takes them)
         if len(node.args) > len(units):

@@ -16,7 +16,14 @@ from .shell_flags import flags, json_flag
 from .shell_launches import ASSIGN, DECLARES, Launch, body, holds_command, launches, programs, quoted_launches
 from .shell_words import Script, Word, expand, read_script
 
-_SBATCH = re.compile(r"^#(?:SBATCH|FLUX:|BSUB|PBS)\s+(-{1,2}[\w-]+)(?:[= ]\s*(\S.*))?$")
+_HEADER = re.compile(r"#(SBATCH|FLUX:|BSUB|PBS)(?=\s+-)")
+_QUOTED = r"'[^']*'|\"[^\"]*\""
+_OPTION = re.compile(  # `-N 2`, `-N2`, `--nodes=2`, `--nodes 2`, `--exclusive`; what stands between is passed over
+    rf"(?<=\s)(?P<name>--[A-Za-z][\w-]*|-[A-Za-z])(?:=(?P<set>{_QUOTED}|\S*)|(?P<joined>\d[\w:.-]*)"
+    rf"|[ \t]+(?P<next>{_QUOTED}|[^\s#-]\S*))?(?=\s|$)"
+)
+_SLURM = {"-N": "nodes", "-n": "ntasks", "-c": "cpus_per_task", "-t": "time"}
+_SHORT = {"SBATCH": _SLURM, "FLUX:": _SLURM, "BSUB": {"-n": "ntasks"}, "PBS": {}}  # `#PBS -N` names the job
 _PROMPT = re.compile(r"^(?:\+{1,4}|\$|>|%|#)\s+(?=\S)")
 _REFERENCE = re.compile(r"\$\{?(\w+)")
 
@@ -90,11 +97,8 @@ def read_shell(text: str, first_line: int = 1, prefix: str = "") -> Sheet:
     """Leaves of a shell script. `prefix` tells the groups of a here-document from those around it."""
     sheet = Sheet()
     for number, row in enumerate(text.split("\n"), first_line):
-        if row.startswith("#") and (m := _SBATCH.match(row)):
-            short = {"-N": "nodes", "-n": "ntasks", "-c": "cpus_per_task", "-t": "time"}.get(m[1], m[1])
-            value = (m[2] or "true").split(" #")[0].strip()
-            column, width = (m.start(2), len(value)) if m[2] else (0, 0)
-            sheet.add(Leaf(short.lstrip("-"), parse(value), number, "header", "slurm", column=column, width=width))
+        if row.startswith("#") and (m := _HEADER.match(row)):
+            sheet_add(sheet, _options(row, m.end(), number, _SHORT[m[1]]))
     reading = open_shell(text, first_line, prefix)
     lines = Lines(text)
     outside = _launchers_own(reading.launched)
@@ -106,6 +110,16 @@ def read_shell(text: str, first_line: int = 1, prefix: str = "") -> Sheet:
     for target, text_inside, line in reading.script.heredocs:
         _embedded(target, text_inside, line, sheet)
     return sheet
+
+
+def _options(row: str, start: int, number: int, short: dict[str, str]) -> Iterator[Leaf]:
+    """Leaves of one line of a scheduler's header, which may hold several options; a comment ends it."""
+    for m in _OPTION.finditer(row, start, len(row[start:].split(" #")[0]) + start):
+        kind = m.lastgroup if m.lastgroup != "name" else None
+        value = m[kind] if kind else ""
+        column, width = (m.start(kind), len(value)) if kind and value else (0, 0)
+        name = short.get(m["name"], m["name"]).lstrip("-")
+        yield Leaf(name, parse(value or "true"), number, "header", "slurm", column=column, width=width)
 
 
 def _launchers_own(launched: list[Launch]) -> set[str]:

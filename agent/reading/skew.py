@@ -15,6 +15,8 @@ RATIO = 1.15  # a rank that needs this much longer than the middle one is slow
 SHARE = 0.7  # of the steps in which a persistent one is among the slow
 WARM_UP = 2  # first steps, which hold compiling and allocating
 FEWEST = 6  # steps, or collectives, needed to judge
+CLEAR = 1.5  # ratio in every single step from which fewer steps are enough
+CLEAR_STEPS = 4
 LATE = 0.003  # seconds after the middle rank below which arrivals count as equal
 
 
@@ -45,7 +47,7 @@ def skew(table: RankTable, waiting: bool = False) -> Skew | None:
         waiting: the numbers are time spent waiting for others, so that the slow rank is the one that waits least.
     """
     values = table.values[WARM_UP:] if len(table.values) > FEWEST + WARM_UP else table.values
-    if len(values) < FEWEST or values.min() < 0:
+    if len(values) < CLEAR_STEPS or values.min() < 0:
         return None
     if waiting:  # what a rank waits less than the one that waits most, it computed longer
         behind = values.max(axis=1, keepdims=True) - values
@@ -55,6 +57,10 @@ def skew(table: RankTable, waiting: bool = False) -> Skew | None:
     middle = np.maximum(middle, 1e-9)
     ratios = values / middle[:, None]
     slowest = ratios.max(axis=1)
+    if len(values) < FEWEST and not (
+        float(slowest.min()) > CLEAR and len(set(np.argmax(ratios, axis=1).tolist())) == 1
+    ):
+        return None
     found = Skew(float(np.median(slowest)), steps=len(values), lost=float(np.median(values.max(axis=1) - middle)))
     shares = (ratios > RATIO).mean(axis=0)
     own = np.median(ratios, axis=0)

@@ -24,6 +24,7 @@ EMITS = (
 )  # fmt: skip
 FRAMES_PER_STACK = 4
 STACKS_SHOWN, GROUPS_SHOWN, ODD_SHOWN = 24, 8, 4
+MACHINERY = re.compile(r"(?:^|/)(?:torch|deepspeed|accelerate|fairscale|horovod|apex|ray)/")  # how, not why
 LOCKING = re.compile(r"\bwith\b.{0,80}(?:lock|mutex|semaphore|condition)\b|\.acquire\(", re.IGNORECASE)
 
 
@@ -211,6 +212,7 @@ def _collectives(places: list[Place]) -> Iterator[Evidence]:
         if at is None or caller is None:
             return
         calls.setdefault(f"{at.frame.function} at {caller.place}:{caller.number}", []).append(at)
+    calls = calls if len(calls) > 1 else _parted([p for same in calls.values() for p in same])
     if len(calls) < 2:
         return
     text = "; ".join(f"{_spans(_names(ps))}: {call}" for call, ps in sorted(calls.items(), key=lambda c: -len(c[1])))
@@ -220,6 +222,21 @@ def _collectives(places: list[Place]) -> Iterator[Evidence]:
         for p in fewest[:ODD_SHOWN]:
             if p.rank is not None:
                 yield p.emit(p.frame, "stack.rank_odd_one_out", p.rank)
+
+
+def _parted(waiting: list[Place]) -> dict[str, list[Place]]:
+    """Ranks that one line of the user's code brought here, by the call in which their ways part within packages.
+
+    What differs only inside the machinery that runs collectives is no other way: one rank gathers a layer earlier.
+    """
+    ways = [[f for f in reversed(own(p.stack)) if not STDLIB.search(f.place)] for p in waiting]
+    depth = next((n for n, same in enumerate(zip(*ways, strict=False)) if len({f.text for f in same}) > 1), None)
+    if depth is None or any(MACHINERY.search(way[depth].place) for way in ways):
+        return {}
+    parted: dict[str, list[Place]] = {}
+    for p, way in zip(waiting, ways, strict=True):
+        parted.setdefault(f"{p.frame.function} through {way[depth].text}", []).append(p)
+    return parted
 
 
 def _names(places: Iterable[Place]) -> tuple[str, ...]:

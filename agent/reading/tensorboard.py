@@ -26,7 +26,7 @@ def read_events(path: Path) -> list[Track]:
     tracks: dict[str, Track] = {}
     for number, (offset, data) in enumerate(_records(path), 1):
         try:
-            step, scalars = _event(data)
+            step, scalars = event_of(data)
         except (IndexError, struct.error):
             continue
         for tag, value in scalars:
@@ -68,7 +68,8 @@ def _records(path: Path) -> Iterator[tuple[int, bytes]]:
         base, buffer = base + at, buffer[at:]
 
 
-def _event(data: bytes) -> tuple[int, list[tuple[str, float]]]:
+def event_of(data: bytes) -> tuple[int, list[tuple[str, float]]]:
+    """The step of one record and its scalars by tag."""
     step, scalars = 0, []
     for number, wire, value in fields(data):
         if number == 2 and isinstance(value, int):

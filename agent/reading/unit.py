@@ -42,7 +42,7 @@ _IPY_FRAME = re.compile(
 _ARROW = re.compile(r"^-+> ?(?P<number>\d+)(?P<code>.*)$")
 _NUMBERED = re.compile(r"^\s*\d+(?:\s.*)?$")
 NATIVE = re.compile(
-    r"(?i)!+ ?segfault encountered|fatal python error: |\*\*\* (?:sig\w+|aborted)|caught signal \d+"
+    r"(?i)!+ ?segfault encountered|fatal python error: |\*\*\* (?:sig\w+|aborted)|caught signal (?:4|6|7|8|11)\b"
     r"|stop reason = (?!step|breakpoint)"
     r"|\bsegmentation fault\b|aborted \(core dumped\)|bus error \(|illegal instruction|^aborted!?$"
     r"|double free or|free\(\): "

@@ -33,7 +33,9 @@ class Outcome:
 @cache
 def outcomes() -> dict[str, Outcome]:
     """What a restart does, by cause."""
-    groups: list[dict[str, Any]] = yaml.safe_load((KNOWLEDGE / "restart.yaml").read_text(encoding="utf-8"))
+    groups: list[dict[str, Any]] = yaml.load(
+        (KNOWLEDGE / "restart.yaml").read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
     return {
         cause: Outcome(
             g["advice"], g["again"], g.get("carried", False), g.get("returns", False),

@@ -38,7 +38,9 @@ _WRITES = {
 
 @cache
 def _templates() -> dict[str, list[str]]:
-    table: dict[str, Any] = yaml.safe_load((KNOWLEDGE / "resume.yaml").read_text(encoding="utf-8"))
+    table: dict[str, Any] = yaml.load(
+        (KNOWLEDGE / "resume.yaml").read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
     return {name: [str(line) for line in lines] for name, lines in table.items()}
 
 

@@ -35,5 +35,9 @@ def resume_commands(framework: str, path: Path, step: int | None) -> list[str]:
 
 @cache
 def _templates() -> dict[str, list[str]]:
-    table: Any = yaml.safe_load(TABLE.read_text(encoding="utf-8")) if TABLE.is_file() else {}
+    table: Any = (
+        yaml.load(TABLE.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if TABLE.is_file()
+        else {}
+    )
     return {name: [str(row) for row in rows] for name, rows in table.items() if isinstance(rows, list)}

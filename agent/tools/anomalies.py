@@ -6,22 +6,33 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from ..reading.anomalies.chance import bound_findings, chance_findings
+from ..reading.anomalies.collapse import collapse_findings
 from ..reading.anomalies.engines import engine_findings
+from ..reading.anomalies.eval_sets import set_findings
 from ..reading.anomalies.experts import accuracy_findings, expert_findings
 from ..reading.anomalies.finding import Finding, Group, groups
-from ..reading.anomalies.loaded import loaded_findings
-from ..reading.anomalies.loss import loss_findings
+from ..reading.anomalies.loaded import loaded_findings, worse_findings
+from ..reading.anomalies.loss import ending_findings, loss_findings
 from ..reading.anomalies.optimizer import optimizer_findings
 from ..reading.anomalies.phases import phase_findings
 from ..reading.anomalies.progress import progress_findings
 from ..reading.anomalies.reinforcement import reinforcement_findings
-from ..reading.anomalies.resume import Restart, restart_findings, restarts, resume_findings, resumed_elsewhere
+from ..reading.anomalies.resume import (
+    all_restarts,
+    part_findings,
+    restart_findings,
+    resume_findings,
+    resumed_elsewhere,
+    skip_findings,
+)
 from ..reading.anomalies.same_steps import same_step_findings
 from ..reading.anomalies.speed import speed_findings
 from ..reading.anomalies.variants import sweep_findings, variant_findings
 from ..reading.curves import Curves, curves
 from ..reading.plain_settings import plain_settings
 from ..reading.points import point_evidence
+from ..reading.series import Series
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
@@ -36,6 +47,7 @@ _FACTS = {
     "step_time.jitter_ratio", "memory.peak_bytes", "reward.mean_last", "reward.rising", "kl.max", "loss.decreasing",
     "accuracy.value", "aux_loss.value", "variant.outcome", "variant.best", "variant.worst", "eval.gap_ratio",
     "data_time.fraction", "clip_ratio.zero", "learning_rate.missing", "resume.from_step", "loss.few_steps",
+    "eval.still_falling",
 }  # fmt: skip
 
 
@@ -74,8 +86,9 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
     settings = plain_settings(ws)
     own = [s for s in found.series if not s.file.good]
     classes = next((s.value for s in settings if s.name == "classes"), None)
-    for group in _chosen(groups(own)):
-        yield from loss_findings(group, settings)
+    chosen = _chosen(groups(own))
+    for group in chosen:
+        yield from (f for f in loss_findings(group, settings) if not _finite_before(f, own))
         yield from progress_findings(group)
         yield from optimizer_findings(group)
         yield from speed_findings(group)
@@ -85,14 +98,34 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
         yield from accuracy_findings(group, classes)
         yield from resume_findings(group)
         yield from _counted(group)
+    yield from ending_findings(chosen)
+    yield from chance_findings(chosen)
+    yield from bound_findings(ws, chosen)
+    yield from collapse_findings(own, chosen)
     yield from loaded_findings(ws, own, settings)
+    yield from worse_findings(ws, own)
+    yield from set_findings(ws)
     yield from engine_findings(own)
     yield from variant_findings(found.series, settings)
     for file, rows in found.sweeps:
         yield from sweep_findings(file, rows)
-    yield from restart_findings(_restarts(ws))
-    yield from resumed_elsewhere(found.series, _restarts(ws))
-    yield from same_step_findings(found.series, _restarts(ws))
+    resumed = all_restarts(ws)
+    yield from restart_findings(resumed)
+    yield from skip_findings(ws, resumed)
+    yield from part_findings(ws)
+    yield from resumed_elsewhere(found.series, resumed)
+    yield from same_step_findings(found.series, resumed)
+
+
+def _finite_before(found: Finding, own: list[Series]) -> bool:
+    """Whether NaN from the start in a log is but late printing: the run's logger has finite values of earlier steps."""
+    s = found.series
+    return found.key == "loss.nan_from_start" and s is not None and any(
+        o.metric == s.metric and o.rank == s.rank and o.variant == s.variant and o.file.role != s.file.role
+        and o.file.run == s.file.run and o.stepped and o.finite.any() and int(o.finite.argmax()) == 0
+        and o.steps[0] <= s.steps[0]
+        for o in own
+    )  # fmt: skip
 
 
 def _chosen(found: list[Group]) -> list[Group]:
@@ -108,12 +141,6 @@ def _counted(group: Group) -> Iterator[Finding]:
     for series in group.series.values():
         if series.nans and series.known and series.metric not in ("loss", "eval_loss", "grad_norm"):
             yield Finding("metrics.nan_count", series.nans, series, int((~series.finite).nonzero()[0][0]))
-
-
-def _restarts(ws: Workspace) -> list[Restart]:
-    return ws.memo(
-        "restarts", lambda: [r for f in ws.by_role("log") if f.size < 64 << 20 for r in restarts(f, ws.lines(f))]
-    )
 
 
 def _evidence(ws: Workspace, f: Finding) -> Evidence:

@@ -13,6 +13,7 @@ from ..errors import ToolError
 from ..reading.checkpoints.checks import Flaw, evidence_of, present
 from ..reading.checkpoints.checks_config import config_flaws
 from ..reading.checkpoints.checks_files import cut_flaws, name_flaws
+from ..reading.checkpoints.checks_forms import form_flaws, wrapped_flaws
 from ..reading.checkpoints.checks_parallel import layout_flaws
 from ..reading.checkpoints.checks_ranks import rank_flaws
 from ..reading.checkpoints.checks_trackers import tracker_flaws
@@ -36,7 +37,7 @@ _SHOWN = 8  # flaws of a checkpoint in the text
         "checkpoint.surplus_shard", "checkpoint.truncated", "checkpoint.empty_file", "checkpoint.tracker_mismatch",
         "checkpoint.tracker_stale", "checkpoint.no_optimizer", "checkpoint.no_scheduler", "checkpoint.no_rng",
         "checkpoint.index_broken", "checkpoint.unreadable", "checkpoint.layout_differs",
-        "checkpoint.vocab_mismatch", "checkpoint.shape_mismatch",
+        "checkpoint.vocab_mismatch", "checkpoint.shape_mismatch", "checkpoint.other_format", "checkpoint.wrapped_keys",
     ),
     recall=True,
 )  # fmt: skip
@@ -55,7 +56,8 @@ def list_checkpoints(ws: Workspace) -> ToolResult:
         own = [*name_flaws(ws, checkpoint, held), *rank_flaws(ws, checkpoint, held)]
         flaws += [(checkpoint, f) for f in present(ws, checkpoint, own)]
         if number < _QUICK:
-            flaws += [(checkpoint, f) for f in cut_flaws(checkpoint)]
+            flaws += [(checkpoint, f) for f in (*cut_flaws(checkpoint), *form_flaws(checkpoint))]
+    flaws += wrapped_flaws(ws, held)
     flaws += [(held[-1], f) for f in (*layout_flaws(ws, held[-1]), *_shapes(ws, held[-1]))]
     evidence = [_count(ws, held), *_latest(ws, held), *_capped(ws, _once(flaws))]
     rows = [_row(c) for c in held[-_LISTED:]]

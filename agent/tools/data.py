@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..reading import dumps, samples
+from ..reading.datasets.counted import fewer
 from ..reading.datasets.limits import Limits, limits
+from ..reading.datasets.misread import misread
 from ..reading.datasets.overlap import held_out, shared
 from ..reading.datasets.rows import Row
+from ..reading.datasets.run_to_limit import at_limit
 from ..reading.files import Line, RunFile
 from ..reading.records import Record, records
 from ..tool import clean, finding, not_applicable, tool
@@ -24,6 +27,7 @@ EACH = 3  # lines shown of one key in one file
 
 _TABULAR = re.compile(r"\.(jsonl|ndjson|json|csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 _DUMP = re.compile(rb"(labels?|_mask)['\"]?\]?\s*[:=]\s*(?:tensor|array)?\(?\s*\[")
+_WRITTEN = frozenset({"generated", "generation", "generated_text", "prediction", "extracted", "model_output", "resps"})
 _QUIET = frozenset({"data.records", "data.tool_turns"})  # facts, not findings
 
 
@@ -45,8 +49,13 @@ def check_data_files(ws: Workspace) -> ToolResult:
             read += len(found)
             evidence += _of_records(ws, file, found, known)
     evidence += _overlap(ws, files)
+    evidence += [ws.cite(file, line, "data.encoding_misread", says) for file, line, says in list(misread(ws))[:EACH]]
+    for count, _held, places in fewer(ws):
+        evidence += [ws.cite(file, line, "data.fewer_than_records", count) for file, line in places]
     for file in texts:
         evidence += _of_text(ws, file, known)
+        if found := at_limit(ws, file):
+            evidence.append(ws.cite(file, found[0], "data.length_limited", found[1]))
     if not files and not evidence:
         return not_applicable("no samples of the data among the run's files")
     telling = [e for e in evidence if e.key not in _QUIET]
@@ -61,20 +70,24 @@ def check_data_files(ws: Workspace) -> ToolResult:
 def _of_records(ws: Workspace, file: RunFile, found: list[Record], limits: Limits) -> Iterator[Evidence]:
     yield ws.cite(file, found[0].line, "data.records", len(found))
     shown: Counter[str] = Counter()
-    for key, value, record in _questions(found, limits):
+    corpus = not held_out(file.name) and not _WRITTEN & found[0].fields.keys()
+    for key, value, record in _questions(found, limits, corpus):
         shown[key] += 1
         if shown[key] <= EACH:
             yield ws.cite(file, record.line, f"data.{key}", value)
 
 
-def _questions(found: list[Record], limits: Limits) -> Iterator[samples.Found]:
+def _questions(found: list[Record], limits: Limits, corpus: bool) -> Iterator[samples.Found]:
+    """Everything asked of a file; of what a model wrote or is asked, repeats say nothing about the corpus."""
     yield from samples.modalities(found)
     yield from samples.empties(found)
     yield from samples.schemas(found)
     yield from samples.speakers(found)
     yield from samples.nulls(found)
     yield from samples.damage(found)
-    yield from samples.repeats(found)
+    if corpus:
+        yield from samples.repeats(found)
+        yield from samples.boilerplate(found)
     yield from samples.ranges(found, limits.classes, limits.vocabulary)
     yield from samples.cut_short(found, limits.stops)
     yield from samples.openings(found)

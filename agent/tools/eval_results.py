@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ..reading.datasets.before_after import changes
-from ..reading.datasets.failures import reasons, together
+from ..reading.datasets.failures import is_right, reasons, together
 from ..reading.datasets.results import Item, Results, results
 from ..reading.datasets.rows import cited, preview
 from ..reading.datasets.scores import summaries
@@ -20,6 +20,7 @@ from ..workspace import Workspace
 EACH = 3  # items shown of one reason in one group
 PRINTED = 2  # items printed of one reason
 FEW = 0.03  # share of the wrong items below which a reason is told but not called a finding
+MANY = 10  # items that are wrong for no reason in the record, below which that is not told
 _FACTS = frozenset({"items", "accuracy", "score"})
 
 
@@ -75,8 +76,9 @@ def _group(
     ws: Workspace, one: Results, name: str, items: list[Item], evidence: list[Evidence], text: list[str]
 ) -> list[str]:
     """One task and filter: its score, and the reasons of its wrong items. The keys of findings."""
-    judged = [i for i in items if i.right is not None]
-    wrong = [i for i in judged if not i.right] if judged else items
+    verdicts = [(i, is_right(i)) for i in items]
+    judged = [i for i, right in verdicts if right is not None]
+    wrong = [i for i, right in verdicts if right is False] if judged else items
     place = f"{one.file.name}{' ' + name if name else ''}"
     if judged:
         share = round(1 - len(wrong) / len(judged), 4)
@@ -99,6 +101,8 @@ def _group(
             for item in hit[:EACH]:
                 evidence.append(cited(ws, item.row, f"eval_result.{reason}", round(len(hit) / len(items), 4)))
     text.append(f"  no reason in the record: {plain} of {len(wrong)} wrong items")
+    if judged and plain >= max(MANY, len(items) / 2):
+        evidence.append(cited(ws, wrong[-1].row, "eval_result.plainly_wrong", round(plain / len(items), 4)))
     stops = Counter(s for i in by_reason.get("stopped_early", []) for s in i.stops)
     if stops:
         text.append(f"  stop strings in force: {', '.join(repr(s) for s, _ in stops.most_common(8))}")

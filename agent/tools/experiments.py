@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from ..reading import experiments
-from ..reading.experiments import Trial
+from ..reading.experiments import MOST_SECONDS, Declaration, Overrides, Trial
+from ..rehearsal import rehearses, would_run
 from ..tool import clean, failed, finding, not_applicable, tool
 from ..types import Evidence, Risk, ToolResult
 from ..workspace import Workspace
@@ -39,6 +41,8 @@ def overfit_one_batch(ws: Workspace, seconds: Seconds = 0) -> ToolResult:
         return _by_hand(ws, "overfit_one_batch", "overfit_one_batch")
     what, home = found
     assert what.overfit_one_batch is not None
+    if rehearses(ws):
+        return _rehearsed(ws, what, [what.overfit_one_batch], home, seconds)
     trial = experiments.run(ws, what, what.overfit_one_batch, home, seconds)
     if trial.trouble:
         return failed(trial.trouble)
@@ -81,8 +85,10 @@ def zero_input_baseline(ws: Workspace, seconds: Seconds = 0) -> ToolResult:
         return _by_hand(ws, "zero_input_baseline", "zero_input")
     what, home = found
     assert what.zero_input is not None
+    if rehearses(ws):
+        return _rehearsed(ws, what, [what.zero_input, what.real_input or Overrides()], home, seconds)
     zero = experiments.run(ws, what, what.zero_input, home, seconds)
-    real = experiments.run(ws, what, what.real_input or experiments.Overrides(), home, seconds)
+    real = experiments.run(ws, what, what.real_input or Overrides(), home, seconds)
     for name, trial in (("zeroed", zero), ("real", real)):
         if trial.trouble:
             return failed(f"with {name} input: {trial.trouble}")
@@ -104,6 +110,17 @@ def zero_input_baseline(ws: Workspace, seconds: Seconds = 0) -> ToolResult:
     if same:
         return finding(f"the input makes no difference: {told}", evidence)
     return clean(f"the input is used: {told}", evidence)
+
+
+def _rehearsed(
+    ws: Workspace, what: Declaration, runs: list[Overrides], home: Path, seconds: float
+) -> ToolResult:  # fmt: skip
+    """Note the runs under the name of an output folder that is made only when they are made."""
+    for o in runs:
+        argv = [*(o.command or what.command), *o.arguments]
+        env = {**o.environment, "DOCTOR_OUTPUT": "{output}", "PYTHONUNBUFFERED": "1"}
+        would_run(ws, argv, min(seconds or what.seconds, MOST_SECONDS), env, (home / what.folder).resolve())
+    return not_applicable("not run")
 
 
 def _cite(ws: Workspace, trial: Trial, key: str, value: float | bool) -> Evidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ..reading.checkpoints.expert_health import layer_findings, router_findings, shown, silent_experts
@@ -12,12 +13,17 @@ from ..reading.checkpoints.optimizer_health import Told
 from ..reading.checkpoints.weights import Weights, weights_of
 from ..reading.curves import curves
 from ..reading.expert_loads import Balance, Load, balances, printed_loads, row_loads, series_loads
+from ..reading.gradients import Gradient, curve_gradients, recorded_gradients
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 _SHOWN = 12  # evidence of one key
 _BYTES = 48 << 30  # of expert weights read at most; further layers are passed over and counted
+_ROUTER = re.compile(
+    r"(?i)(?:^|[._/])(?:routers?|gating|(?:moe|mixture|ffn|mlp|block_sparse_moe)[._/]gate|gate_network)(?:[./]|_(?:weight|kernel)\b|$)"
+)
+_STEPS = 2  # recorded ones from which a gradient that never came is no accident
 _CV, _MOST = 0.8, 3.0  # balance beyond which a layer is called uneven
 _FACTS = {"expert.imbalance_cv", "expert.max_over_mean", "expert.bias_spread", "expert.norm_spread", "expert.count"}
 
@@ -56,6 +62,36 @@ def expert_usage(ws: Workspace) -> ToolResult:
     return clean(f"{summary}: used and trained evenly", evidence, text)
 
 
+@tool(emits=("expert.imbalance_cv", "expert.max_over_mean", "expert.dead", "expert.router_no_gradient"), recall=True)
+def expert_balance(ws: Workspace) -> ToolResult:
+    """Say how evenly a mixture's experts are used, and whether its router learns, by what the run logged.
+
+    Use for any mixture of experts: reads the loads that logs, tables and JSON lines give for each expert and layer, and
+    the gradient norms kept for each part of the model. Opens no checkpoint.
+    """
+    loads = balances([*printed_loads(ws), *row_loads(ws), *series_loads(curves(ws))])
+    routers = _routers(ws)
+    if not loads and not routers:
+        return not_applicable("no loads of experts and no gradients of a router in logs or metrics")
+    evidence = [*_load_evidence(ws, loads, shown=1)]
+    for g in routers:
+        if g.line is not None and g.steps >= _STEPS and g.zeros == g.steps:
+            evidence.append(ws.cite(g.file, g.line, "expert.router_no_gradient", g.name, step=g.step))
+    text = "\n".join(b.text for b in loads[:32])
+    if _uneven(loads) or any(e.key in ("expert.dead", "expert.router_no_gradient") for e in evidence):
+        return finding("; ".join(dict.fromkeys(f"{e.key} = {e.value}" for e in evidence[:4])), evidence, text)
+    return clean(f"{len(loads)} layers are used evenly", evidence, text)
+
+
+def _routers(ws: Workspace) -> list[Gradient]:
+    """Gradients of routers, where those of other parts were kept beside them and are not zero."""
+    found = []
+    for source in [*recorded_gradients(ws), *curve_gradients(ws, curves(ws))]:
+        if any(g.zeros < g.steps for g in source.gradients):
+            found += [g for g in source.gradients if _ROUTER.search(g.name)]
+    return found
+
+
 def _mixed(ws: Workspace, held: list[Checkpoint]) -> list[tuple[Checkpoint, Weights, list[Mixture]]]:
     """The oldest and the newest checkpoint that hold experts."""
     found = []
@@ -92,9 +128,9 @@ def _uneven(loads: list[Balance]) -> set[str]:
     return {"expert.imbalance_cv" for b in loads if b.cv > _CV or b.most > _MOST}
 
 
-def _load_evidence(ws: Workspace, loads: list[Balance]) -> Iterator[Evidence]:
+def _load_evidence(ws: Workspace, loads: list[Balance], shown: int = 3) -> Iterator[Evidence]:
     """The least even layers, and every expert that got nothing."""
-    for b in sorted(loads, key=lambda b: -b.cv)[:3]:
+    for b in sorted(loads, key=lambda b: -b.cv)[:shown]:
         yield _at(ws, b.last, "expert.imbalance_cv", round(b.cv, 4), b.text)
         yield _at(ws, b.last, "expert.max_over_mean", round(b.most, 3), b.text)
     for b in [b for b in loads if b.dead][:_SHOWN]:

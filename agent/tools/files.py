@@ -54,7 +54,7 @@ def _row(f) -> str:
 
 @tool(
     emits=("listing.missing_member", "listing.member_elsewhere", "listing.short_file", "listing.wanted_elsewhere",
-           "listing.other_world_size", "listing.part_of_row"),
+           "listing.other_world_size", "listing.part_of_row", "listing.no_plain_file", "listing.empty_adapter"),
     recall=True,
 )  # fmt: skip
 def check_listings(ws: Workspace) -> ToolResult:

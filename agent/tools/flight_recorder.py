@@ -43,6 +43,8 @@ def flight_recorder(ws: Workspace) -> ToolResult:
     found = [r for r in recordings(ws) if not _good(r)]
     if not found:
         return not_applicable("no flight-recorder dump (TORCH_FR_BUFFER_SIZE and TORCH_NCCL_DUMP_ON_TIMEOUT make them)")
+    if not any(r.broken or any(d.count for d in r.dumps.values()) for r in found):
+        return clean("the dumps hold no entry: nothing was recorded (Gloo records no sends and receives)")
     if not any(r.dumps for r in found):
         name, why = found[0].broken[0][0].name, found[0].broken[0][1]
         return failed(f"{sum(len(r.broken) for r in found)} dump(s), none readable: {name}: {why}")

@@ -13,6 +13,7 @@ from ..reading.files import RunFile
 from ..reading.host_state import ask_host
 from ..reading.host_state import facts as probed
 from ..reading.kernel_now import kernel_log
+from ..reading.kill_counters import kills_between, kills_of_group
 from ..tool import clean, failed, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
@@ -21,7 +22,7 @@ EACH = 4
 MEASURES = {
     "nofile_limit", "memlock_limit", "shm_bytes", "memory_total_bytes", "memory_available_bytes", "disk_free_bytes",
     "memory_limit_bytes", "memory_peak_share", "cores", "cores_allowed", "load_per_core", "open_files", "clock_free",
-    "oom_kill_elsewhere", "cgroup_oom_elsewhere", "hung_task_elsewhere", "reboot_elsewhere",
+    "oom_kill_elsewhere", "cgroup_oom_elsewhere", "hung_task_elsewhere", "reboot_elsewhere", "no_kill_counted",
 }  # fmt: skip
 KILLED = re.compile(r"(?i)killed process (\d+)")
 OF_THE_RUN = {"oom_kill", "cgroup_oom", "hung_task", "reboot"}  # only where they happened while it ran
@@ -42,7 +43,7 @@ OF_KERNEL = OF_THE_RUN | {"mce", "pcie_error", "fs_error"}
         "host.group_oom_kills", "host.memory_pressure", "host.io_pressure", "host.io_wait", "host.stolen",
         "host.cores", "host.cores_allowed", "host.load_per_core", "host.zombie", "host.stuck", "host.clock_free",
         "host.no_answer", "host.oom_kill_elsewhere", "host.cgroup_oom_elsewhere", "host.hung_task_elsewhere",
-        "host.reboot_elsewhere",
+        "host.reboot_elsewhere", "host.kills_counted", "host.no_kill_counted",
     ),
     recall=True,
     live=True,
@@ -56,7 +57,7 @@ def host_health(ws: Workspace) -> ToolResult:
     """
     found = anchored(ws)
     hits = found.of("host")
-    evidence = [*_lines(ws, hits), *_captures(ws, found), *_restarts(ws, hits)]
+    evidence = [*_lines(ws, hits), *_captures(ws, found), *_restarts(ws, hits), *_counted(ws, found)]
     why = ""
     if ws.live:
         here, why = _machine(ws)
@@ -140,6 +141,15 @@ def _capture(ws: Workspace, file: RunFile) -> Iterator[Evidence]:
         asked = m["what"] if m else ""
         for key, value in facts:
             yield ws.cite(file, line, f"host.{key}", value)
+
+
+def _counted(ws: Workspace, found: Anchored) -> Iterator[Evidence]:
+    """What the kernel's counter of memory kills says, where it was read before and after."""
+    for hit, more in kills_between(found.of("oom")):
+        key, value = ("host.kills_counted", more) if more > 0 else ("host.no_kill_counted", True)
+        yield ws.cite(hit.file, hit.line, key, value)
+    for hit, count in kills_of_group(found.of("oom"))[:EACH]:
+        yield ws.cite(hit.file, hit.line, "host.group_oom_kills", count)
 
 
 def _restarts(ws: Workspace, hits: list[Hit]) -> Iterator[Evidence]:

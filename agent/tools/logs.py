@@ -30,6 +30,7 @@ EMITS = (
     "error.message",
     "error.frame",
     "error.user_frame",
+    "error.record_key",
     "error.library",
     "error.phase",
     "error.first",
@@ -47,6 +48,7 @@ EMITS = (
     "run.silent_end",
     "run.vanished",
     "run.restarted",
+    "run.restart_stillborn",
     "run.healthy_end",
     "run.recovered",
 )
@@ -68,7 +70,7 @@ def scan_logs(ws: Workspace) -> ToolResult:
     evidence = [
         *failure_evidence(ws, wrong),
         *note_evidence(ws, wrong),
-        *signature_evidence(ws, found),
+        *signature_evidence(ws, found, wrong),
         *ending_evidence(ws, found, wrong),
         *warning_evidence(ws, found),
     ]

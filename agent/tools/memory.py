@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from ..reading import oom
 from ..reading.anchor_lines import Anchored, Hit, anchored, rank_of
 from ..reading.anchor_windows import around
+from ..reading.batch_lengths import outlying
 from ..reading.clocks import Stamp, earlier, stamp_of
 from ..reading.files import Line
+from ..reading.hearsay import stated
 from ..reading.job_memory import job_memory
 from ..tool import clean, finding, tool
 from ..types import Evidence, ToolResult
@@ -65,7 +67,7 @@ class Failure:
         "memory.one_rank_only", "memory.host_percent", "memory.host_low_gpu", "memory.killed", "memory.shm",
         "memory.cgroup", "memory.engine_still_holds_bytes", "memory.limit_bytes", "memory.first_oom_rank",
         "memory.pinned", "memory.library_not_initialized", "memory.private_pools_bytes",
-        "memory.job_limit_bytes",
+        "memory.job_limit_bytes", "memory.inside_model", "memory.long_batch", "memory.longest_passed",
     ),
     recall=True,
 )  # fmt: skip
@@ -114,7 +116,7 @@ def _look_around(ws: Workspace, failure: Failure) -> None:
 def _message(ws: Workspace, failure: Failure) -> Iterator[Evidence]:
     hit, b = failure.hit, failure.what.bytes
     where = {"rank": hit.rank, "step": failure.step[1] if failure.step else None}
-    yield ws.cite(hit.file, hit.line, "memory.oom", failure.what.kind, **where)
+    yield ws.cite(hit.file, hit.line, "memory.oom", oom.kind_of(failure.what, failure.frames), **where)
     for name in NUMBERS:
         if name in b:
             yield ws.cite(hit.file, hit.line, f"memory.{name}_bytes", b[name], **where)
@@ -142,6 +144,8 @@ def _frames(ws: Workspace, failure: Failure, where: dict) -> Iterator[Evidence]:
     user = next((f for f in reversed(failure.frames) if not f.library), None)
     if user and user not in [f for f, _ in told]:
         yield ws.cite(failure.hit.file, failure.lines[user.index], "memory.frame", user.text[:300], **where)
+    if user and user.function == "forward" and not oom.OF_THE_OUTPUT & {phase for _, phase in told}:
+        yield ws.cite(failure.hit.file, failure.lines[user.index], "memory.inside_model", user.text[:300], **where)
     by_phase = {phase: frame for frame, phase in reversed(told)}
     found = oom.phases(failure.frames) or _phase_of_message(failure.hit.text)
     for phase in found:
@@ -160,10 +164,12 @@ def _phase_of_message(text: str) -> list[str]:
 
 
 def _when(ws: Workspace, failure: Failure, where: dict) -> Iterator[Evidence]:
-    training = {"forward", "backward", "logits", "loss", "optimizer_step", "attention"} & set(
-        oom.phases(failure.frames)
-    )
+    training = (oom.STEP_PHASES | {"optimizer_step"}) & set(oom.phases(failure.frames))
     hit = failure.hit
+    at = next((i for i, x in enumerate(failure.lines) if x.number == hit.line.number), 0)
+    if training and (long := outlying(failure.lines, at)):
+        yield ws.cite(hit.file, long[0], "memory.long_batch", long[1], rank=hit.rank)
+        yield ws.cite(hit.file, long[0], "memory.longest_passed", long[2], rank=hit.rank)
     if failure.step:
         line, step = failure.step
         yield ws.cite(hit.file, line, "memory.oom_step", step, rank=hit.rank)
@@ -213,7 +219,7 @@ def _deaths(found: Anchored) -> Iterator[Hit]:
     seen: set[tuple[str, int]] = set()
     for hit in [*found.of("oom"), *found.of("killed")]:
         place = hit.file.name, hit.line.number
-        if place not in seen and KILLED.search(hit.text) and not NOT_A_DEATH.search(hit.text):
+        if place not in seen and KILLED.search(stated(hit.text)) and not NOT_A_DEATH.search(hit.text):
             seen.add(place)
             yield hit
 

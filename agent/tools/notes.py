@@ -73,7 +73,7 @@ def telling_lines(ws: Workspace) -> ToolResult:
 
 def _for_readers(file: RunFile) -> bool:
     """Whether a file may have been written for people, and not by a library for itself."""
-    return file.role not in ("checkpoint", "trace") and not _OWN_FILES.search(file.path.name)
+    return file.role not in ("checkpoint", "trace", "record") and not _OWN_FILES.search(file.path.name)
 
 
 def _words(text: str) -> set[str]:

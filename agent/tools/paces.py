@@ -9,9 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..reading.contrasts import Contrast, between_variants, between_versions
+from ..reading.counted_names import count_named
 from ..reading.curves import curves
 from ..reading.files import RunFile
 from ..reading.points import point_evidence
+from ..reading.rates import Pace, paces_told
 from ..reading.series import Series
 from ..reading.settings import plain_value, read_settings
 from ..reading.versions import Version, read_environment, release
@@ -27,10 +29,12 @@ METRICS = {"step_time": False, "bar_step_time": False, "throughput": True, "tflo
 
 
 # words that name one of two runs by themselves: old.log and new.log, env_before.txt and env_after.txt
-SIDES = {"old", "new", "before", "after", "fast", "slow", "working", "broken", "previous", "current"}
+REFERENCES = {"old", "before", "fast", "working", "previous", "earlier", "baseline", "reference"}
+SIDES = REFERENCES | {"new", "after", "slow", "broken", "current"}
+FIXED, LARGER = 4.0, 4.0  # how much more a batch so much larger gets done a second, from which steps cost the same
 
 
-@tool(emits=("pace.slower_ratio", "pace.slower_variant", "pace.slower_with"), recall=True)
+@tool(emits=("pace.slower_ratio", "pace.slower_variant", "pace.slower_with", "pace.slower_with_more"), recall=True)
 def compare_paces(ws: Workspace) -> ToolResult:
     """Compare the pace of variants of a run and say which settings and versions the slower one has.
 
@@ -42,18 +46,47 @@ def compare_paces(ws: Workspace) -> ToolResult:
         return not_applicable("no two variants print their pace")
     slow, fast, ratio = found
     if ratio < SLOWER:
-        return clean(f"{_name(slow)} and {_name(fast)} run at a similar pace ({ratio:.2f} to 1)")
+        return clean(f"{_name(slow) or 'this run'} and {_name(fast)} run at a similar pace ({ratio:.2f} to 1)")
     at = int(np.flatnonzero(slow.finite)[-1])
     evidence = [
         point_evidence(ws, slow, at, "pace.slower_ratio", round(ratio, 2)),
-        point_evidence(ws, slow, at, "pace.slower_variant", _name(slow)),
+        point_evidence(ws, slow, at, "pace.slower_variant", _name(slow) or "this run"),
         point_evidence(ws, fast, int(np.flatnonzero(fast.finite)[-1]), "pace.slower_ratio", round(ratio, 2)),
         *_differences(ws, _name(slow), _name(fast)),
         *_versions(ws, _name(slow), _name(fast)),
+        *_sizes(ws, slow, fast),
     ]
     with_what = ", ".join(dict.fromkeys(str(e.value) for e in evidence if e.key == "pace.slower_with"))
-    summary = f"{_name(slow)} takes {ratio:.2f} times as long a step as {_name(fast)}"
+    summary = f"{_name(slow) or 'this run'} takes {ratio:.2f} times as long a step as {_name(fast) or 'this run'}"
     return finding(summary + (f"; it has {with_what}" if with_what else ""), evidence)
+
+
+@tool(emits=("pace.fixed_cost",), recall=True)
+def batch_cost(ws: Workspace) -> ToolResult:
+    """Say whether a step costs nearly the same whatever it holds, by logs of several batch sizes.
+
+    Use when small steps are slow. Compares logs that print samples a second and steps a second: where a larger batch
+    gets several times as much done, the time goes into starting operations and not into computing them.
+    """
+    told = sorted((p for p in paces_told(ws) if p.each), key=_each)
+    pairs = [(a, b) for a in told for b in told if a.what == b.what and _each(b) >= LARGER * _each(a)]
+    if not pairs:
+        return not_applicable("no two logs with a batch size and a pace each")
+    # a log deeper than another is a trial or an older run: only one of small batches that is asked about is a finding
+    pairs = [(a, b) for a, b in pairs if b.rate >= FIXED * a.rate and a.file.name.count("/") <= b.file.name.count("/")]
+    if not pairs:
+        return clean("larger batches get little more done a second")
+    small, large = max(pairs, key=lambda pair: pair[1].rate / pair[0].rate)
+    gain = round(large.rate / small.rate, 1)
+    evidence = [ws.cite(p.file, p.line, "pace.fixed_cost", gain) for p in (small, large)]
+    said = (
+        f"{_each(large):.0f} instead of {_each(small):.0f} a step get {gain:g} times as many {small.what} done a second"
+    )
+    return finding(said, evidence)
+
+
+def _each(pace: Pace) -> float:
+    return pace.each or 0.0
 
 
 @tool(emits=("step_share.generation", "step_share.generation_seconds"), recall=True)
@@ -88,8 +121,10 @@ def _name(s: Series) -> str:
 
 
 def _side(file: RunFile) -> str:
+    folders = file.name.lower().split("/")[:-1]
     words = re.split(r"[^a-z0-9]+", file.path.stem.lower())
-    return next((w for w in words if w in SIDES), "")
+    side = next((w for w in (*folders, *words) if w in SIDES), "")
+    return side or (file.path.stem if count_named(file.path.stem) else "")
 
 
 def _slowest(ws: Workspace) -> tuple[Series, Series, float] | None:
@@ -97,10 +132,12 @@ def _slowest(ws: Workspace) -> tuple[Series, Series, float] | None:
     found = curves(ws)
     for metric, more_is_faster in METRICS.items():
         by_name: dict[str, Series] = {}
-        for s in found.of(metric):
+        told = [p.series for p in paces_told(ws)] if metric == "throughput" else []
+        for s in [*found.of(metric), *told]:
             if (s.rank or 0) == 0 and s.finite.sum() >= 2 and _name(s) not in by_name:
                 by_name[_name(s)] = s
-        if len(by_name) < 2 or ("" in by_name and "good" not in by_name):
+        named = by_name.keys() & {"good", *REFERENCES}
+        if len(by_name) < 2 or ("" in by_name and not named):
             continue
         seconds = {name: _seconds(s, more_is_faster) for name, s in by_name.items()}
         known = sorted((n for n in seconds if seconds[n] > 0), key=lambda n: seconds[n])
@@ -143,12 +180,25 @@ def _versions(ws: Workspace, slow: str, fast: str) -> Iterator[Evidence]:
                 yield ws.cite(v.file, v.line, "pace.slower_with", f"{package}: {a.version} -> {b.version}")
 
 
+def _sizes(ws: Workspace, slow: Series, fast: Series) -> Iterator[Evidence]:
+    """The slower run has more processes, by the names of both."""
+    counts = [count_named(_name(s)) for s in (fast, slow)]
+    if counts[0] is None or counts[1] is None or counts[0][0] != counts[1][0] or counts[0][1] >= counts[1][1]:
+        return
+    for s in (slow, fast):
+        at = int(np.flatnonzero(s.finite)[-1])
+        value = f"{counts[0][0]}: {counts[0][1]} -> {counts[1][1]}"
+        yield point_evidence(ws, s, at, "pace.slower_with_more", value)
+
+
 def _parts(c: Contrast) -> list[tuple[int, str]]:
     return list(enumerate(part.strip() for part in c.where.split(" / ")))
 
 
 def _owner(part: str, file: RunFile | None, owners: dict[str, str]) -> str:
     """The variant that one side of a contrast belongs to: whose script names the file, else what the label says."""
+    if file and part == file.name:
+        return _side(file)
     return owners.get(file.name, part) if file else part
 
 

@@ -13,7 +13,7 @@ from ..types import Evidence, ToolResult
 from ..workspace import Workspace
 
 LARGEST, LARGEST_LOG = 8 << 20, 64 << 20  # bytes of a file that may hold power limits, and of a log that is searched
-SUPPLIES, STARTS = b"Max Power Capacity", (b"Linux version ", b"Boot ", b"Reboot")
+SUPPLIES, STARTS = b"Max Power Capacity", (b"Linux version ", b"Boot ", b"Reboot", b"- crash ")
 SHARE = 0.8  # of a supply; processors, drives, fans and swings above the limit take the rest
 BEFORE = 30  # lines before a start in which an orderly shutdown, or another reason for the end, would stand
 OF_PROGRAMS = 3  # of those lines; a log of the kernel alone does not show an orderly shutdown
@@ -28,6 +28,7 @@ REASON = re.compile(
     r"(?i)shut(?:ting)? ?down|power(?:ing)?[- ]?(?:off|down)|powerkey|reboot|\bhalt|Journal stopped|Stopp(?:ed|ing) |"
     r"signal SIGTERM|panic|\bOops\b|lockup|out of memory|oom-kill|Call Trace|critical temperature|machine check"
 )
+SESSION_LOST = re.compile(r"^\S{1,32} +\S.{8,90} - crash +\(\d[\d+:]{2,12}\) *$")  # of `last`: no shutdown after it
 PROGRAM = re.compile(
     r"^(?:[A-Z][a-z]{2} +\d{1,2} [\d:]{8}(?:\.\d+)?|\d{4}-\d\d-\d\d[T ]\S{8,40}) \S{1,80} "
     r"(?!kernel\b)[\w./@()-]{1,80}(?:\[\d+\])?: "
@@ -39,7 +40,8 @@ def power_budget(ws: Workspace) -> ToolResult:
     """Compare what the cards may draw with what the power supplies carry, and find starts without a shutdown.
 
     Use when a machine goes off or reboots under load and no log says why. Reads dmidecode's supplies, the power limits
-    that nvidia-smi prints, and where a journal begins anew although nothing before it ended.
+    that nvidia-smi prints, sessions that `last` ends with a crash, and where a journal begins anew although nothing
+    before it ended.
     """
     every = [f for f in ws.by_role("log", "capture", "environment", "other") if not f.good]
     captures = [f for f in every if f.size <= LARGEST_LOG or f.role in ("capture", "other")]
@@ -94,7 +96,11 @@ def _cut_off(ws: Workspace, file: RunFile) -> Iterator[Evidence]:
     before: deque[str] = deque(maxlen=BEFORE)
     found = 0
     for line in lines(file.path):
-        if (b"oot" in line.data or b"Linux version" in line.data) and START.search(line.text[:400]):
+        if b"- crash " in line.data and SESSION_LOST.match(line.text[:200]):
+            found += 1
+            if found <= SHOWN:
+                yield ws.cite(file, line, "host.cut_off", line.text.strip()[:120])
+        elif (b"oot" in line.data or b"Linux version" in line.data) and START.search(line.text[:400]):
             told = sum(PROGRAM.match(text) is not None for text in before)
             if told >= OF_PROGRAMS and found < SHOWN and not any(REASON.search(text) for text in before):
                 found += 1

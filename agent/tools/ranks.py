@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from ..reading.failure import Failure
 from ..reading.failures import Failures, failures
+from ..reading.last_words import early_leavers, stood_apart
 from ..reading.logpass import logpass
 from ..reading.rank_counts import DONE, unequal
+from ..reading.rank_settings import unlike
 from ..reading.roster import Member, Roster, roster
 from ..tool import clean, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
@@ -27,7 +29,9 @@ EMITS = (
     "rank.all_same_error",
     "rank.only_one_failed",
     "rank.counts_differ",
+    "rank.setting_differs",
     "rank.silent_done",
+    "rank.left_epoch_early",
 )
 
 
@@ -43,7 +47,15 @@ def rank_roster(ws: Workspace) -> ToolResult:
     seen, wrong = roster(ws), failures(ws)
     if len(seen.members) < 2 and seen.world is None:
         return not_applicable("nothing in the logs names more than one rank")
-    evidence = [*_who(ws, seen), *_failed(ws, seen, wrong), *_silent(ws, seen), *_steps(ws, seen), *_counts(ws)]
+    evidence = [
+        *_who(ws, seen),
+        *_failed(ws, seen, wrong),
+        *_silent(ws, seen),
+        *_steps(ws, seen),
+        *_counts(ws),
+        *_settings(ws),
+        *_ends(ws),
+    ]
     text = _table(seen)
     if any(e.key in ("rank.missing", "rank.silent_while_others_fail", "rank.first_failed") for e in evidence):
         return finding(_headline(seen, evidence), evidence, text)
@@ -149,6 +161,23 @@ def _counts(ws: Workspace) -> Iterator[Evidence]:
         told = {"of": thing, "low": low.count, "high": high.count}
         for share in (low, high):
             yield ws.cite(share.file, share.line, "rank.counts_differ", told, rank=share.rank)
+
+
+def _settings(ws: Workspace) -> Iterator[Evidence]:
+    """Ranks that announce another batch, length or layout than the others; both lines are cited."""
+    for usual, odd in unlike(ws):
+        told = f"{usual.name}: {odd.value} on {odd.member}, {usual.value} on {usual.member}"
+        for one in (odd, usual):
+            rank = one.member if isinstance(one.member, int) else None
+            yield ws.cite(one.file, one.line, "rank.setting_differs", told, rank=rank)
+
+
+def _ends(ws: Workspace) -> Iterator[Evidence]:
+    """Ranks that say that their epoch is over while others stand in a step of it; both last lines are cited."""
+    done, behind = early_leavers(ws)
+    if done and stood_apart(ws, behind):
+        for word in (*done[:4], *behind[:4]):
+            yield ws.cite(word.file, word.line, "rank.left_epoch_early", done[0].rank, rank=word.rank)
 
 
 def _headline(seen: Roster, evidence: list[Evidence]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..reading.curves import is_binary, line_at
 from ..reading.rank_series import RankTable, rank_tables
 from ..reading.replicas import Losses, Pair, first_difference, losses, pairs, pairs_left
+from ..reading.settings import read_settings
 from ..tool import clean, failed, finding, not_applicable, tool
 from ..types import Evidence, ToolResult
 from ..workspace import Workspace
@@ -57,6 +58,37 @@ def replica_divergence(ws: Workspace) -> ToolResult:
         return failed(f"{len(unread)} pair(s) of checkpoints could not be compared: {unread[0].why}")
     same = any(e.key == "replica.losses_identical" for e in evidence)
     return clean(SAME if same else "replicas agree as far as they can be compared", evidence, "\n".join(rows))
+
+
+@tool(emits=("replica.parameters_differ", "replica.parameters_equal", "replica.differ_from_step"), recall=True)
+def replica_sums(ws: Workspace) -> ToolResult:
+    """Hold the parameter sums and norms that each rank logs of its own replica against those of the others.
+
+    Use whenever ranks log such numbers: replicas that are synchronized have the same at every step, to the last digit.
+    Says nothing where the settings split the model over ranks, since each then holds another part of it.
+    """
+    if split := _split_over_ranks(ws):
+        return not_applicable(f"{split} splits the model: ranks hold parts of it, not replicas")
+    tables = rank_tables(ws, "parameter_sum", "param_norm")
+    evidence = [e for table in tables for e in _sums(ws, table)]
+    if not evidence:
+        return not_applicable("no parameter sum of two ranks at common steps")
+    rows = [f"{t.metric}: {len(t.ranks)} ranks at {len(t.steps)} steps" for t in tables]
+    if any(e.key == "replica.parameters_differ" for e in evidence):
+        return finding(_FAULTS["replica.parameters_differ"], evidence, "\n".join(rows))
+    return clean("the replicas have equal parameters", evidence, "\n".join(rows))
+
+
+def _split_over_ranks(ws: Workspace) -> str:
+    """The setting under which ranks hold parts of one model; empty where they hold replicas."""
+    settings = read_settings(ws)
+    for name in ("tensor_parallel", "pipeline_parallel", "expert_parallel"):
+        value = settings.value(name)
+        if isinstance(value, int) and value > 1:
+            return name
+    if settings.value("zero_stage") == 3 or settings.value("fsdp_sharding") or settings.value("fsdp"):
+        return "sharding"
+    return ""
 
 
 _FAULTS = {

@@ -25,6 +25,7 @@ FIELDS = "JobID,JobName,User,State,ExitCode,DerivedExitCode,Elapsed,Timelimit,Ma
 SECONDS, JOBS, EACH = 15.0, 2, 12
 JSON_LIMIT = 4 << 20
 _NAME = re.compile(r"(?:^|/)slurm-(\d{1,10})(?:_\d+)?\.(?:out|err|log)$")
+_ID = re.compile(r"\d{1,10}(?:_\d{1,6}|_\[[\d,%-]{1,80}\]|\+\d{1,6})?")
 _LINE = re.compile(r"\*\*\* (?:JOB|STEP) (\d{1,10})|\bStepId=(\d{1,10})\b|\bSLURM_JOB_?ID\W{1,3}(\d{1,10})\b")
 _NODES = re.compile(r"[\w.,\[\]-]{1,400}")
 
@@ -47,9 +48,9 @@ def slurm_job(
     Use when a job was killed, cancelled, preempted, requeued or ran into its time limit, or when a node is suspected.
     Asks sacct and scontrol where the run is this machine's own; reads their recorded output (text, -P, --json) too.
     """
-    if job and not re.fullmatch(r"\d{1,10}(?:_\d{1,6})?", job):
-        raise ToolError(f"{job!r} is no Slurm job id", "name a number, such as 4711 or 4711_3")
-    ids = [job] if job else _ids(ws)
+    if job and not _ID.fullmatch(job):
+        raise ToolError(f"{job!r} is no Slurm job id", "name a number, such as 4711, 4711_3 or 4711+1")
+    ids = [job.partition("_[")[0]] if job else _ids(ws)  # tasks that still wait have no rows of their own
     evidence = [e for file in anchored(ws).files("slurm") for e in _recorded(ws, file, ids)]
     why = ""
     if ws.live:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..reading import nccl_lines as nl
 from ..reading.anchor_lines import Anchored, Hit, anchored
+from ..reading.last_words import at_work
 from ..reading.late_ranks import working
 from ..reading.tail import last_line
 from ..tool import clean, finding, tool
@@ -57,6 +58,7 @@ def watchdog(ws: Workspace) -> ToolResult:
         *_who_is_behind(ws, reports),
         *_roster(ws, found, reports, world),
         *_mismatches(ws, found),
+        *_late_without_watchdog(ws, found),
         *_other_lines(ws, found),
     ]
     if not evidence:
@@ -224,6 +226,17 @@ def _mismatches(ws: Workspace, found: Anchored) -> Iterator[Evidence]:
                 sides = " / ".join(f"rank {s.get('rank')}: {s.get(kind)}" for s in mismatch.sides[:4])
                 key = "size" if kind == "shape" else kind
                 yield ws.cite(hit.file, hit.line, f"watchdog.{key}_differs", sides, rank=hit.rank)
+
+
+def _late_without_watchdog(ws: Workspace, found: Anchored) -> Iterator[Evidence]:
+    """Under gloo nobody reports for all: ranks that wrote on late in another's wait, with no timeout of their own."""
+    waits = [(h, m) for h in found.of("watchdog") if h.rank is not None and (m := nl.GLOO_WAIT.search(h.text))]
+    told = {h.rank for h, _ in waits}
+    for hit, m in waits[:4]:
+        for word in at_work(ws, hit.rank or 0, int(m[1])):
+            if word.rank not in told:
+                told.add(word.rank)
+                yield ws.cite(word.file, word.line, "watchdog.silent_rank_works", word.rank, rank=word.rank)
 
 
 def _other_lines(ws: Workspace, found: Anchored) -> Iterator[Evidence]:

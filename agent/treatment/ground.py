@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..patching.document import FORMS
@@ -21,6 +22,11 @@ from ..workspace import STDIN, Workspace
 from .recipe import DIFFERS
 
 LARGEST = 5 << 20  # bytes of a file that is changed
+# A file as an argument of a program; not one that its output is written to, and not in a comment.
+_GIVEN = (
+    r"(?m)^[^#\n]*\b(?:python[\d.]*|torchrun|deepspeed|accelerate|srun|lightning)\b(?:[^#\n;|&]|\\\n)*?"
+    r"(?:(?<![>\s])[ \t]+|=|\\\n\s*)[\"']?(?:\./)?{}(?=[\"']?(?:[\s;)&|\\]|\Z))"
+)
 _NEVER = ("log", "metrics", "checkpoint", "data", "capture", "trace")  # roles: what a run wrote, or reads as data
 
 
@@ -33,6 +39,7 @@ class Ground:
     sources: tuple[Source, ...]
     passed: tuple[str, ...] = ()  # records of the run: changing them changes nothing
     texts: dict[str, str] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()  # called like records, but a launch hands them to the training
 
     @cached_property
     def settings(self) -> list[Setting]:
@@ -76,22 +83,27 @@ def ground(ws: Workspace, report: Report) -> Ground:
     """The files that a repair of this report's verdict may change, with their texts."""
     reading = read_settings(ws)
     variant, attempt = _which(report)
-    sources, passed, texts = [], [], {}
+    others = _runs_inside(ws, reading.sources, report)
+    sources, passed, texts, given = [], [], {}, set()
     seen: set[Path] = set()
     for source in sorted(reading.sources, key=lambda s: s.file.path.is_symlink()):
         file = source.file
-        if not _may_change(source, variant, attempt) or (real := file.path.resolve()) in seen:
+        if not _may_change(source, variant, attempt) or _folder(file) in others:
+            continue
+        if (real := file.path.resolve()) in seen:
             continue
         seen.add(real)  # of two names of one file the link is passed over
         text = _text(file)
         if text is None:
             continue
         if is_record(file.name, text[:HEAD]):
-            passed.append(file.name)
-            continue
+            if not _is_given(ws, reading.sources, file.name, text):
+                passed.append(file.name)
+                continue
+            given.add(file.name)
         sources.append(source)
         texts[file.name] = text
-    return Ground(ws, reading, tuple(sources), tuple(passed), texts)
+    return Ground(ws, reading, tuple(sources), tuple(passed), texts, frozenset(given))
 
 
 def _which(report: Report) -> tuple[str | None, int | None]:
@@ -101,6 +113,37 @@ def _which(report: Report) -> tuple[str | None, int | None]:
     proof = [cited[i] for i in first if i in cited]
     variant = next((e.variant for e in proof if e.variant), None)
     return variant, report.root_cause.first_failure.attempt
+
+
+def _runs_inside(ws: Workspace, sources: Iterable[Source], report: Report) -> set[PurePosixPath]:
+    """Folders of other runs that are kept inside this one: last week's to compare with, or what a run wrote itself.
+
+    Such a folder has logs or metrics of its own, and a file of the same name as one further out, which is the one that
+    the next start reads. Where the proof lies in such a folder alone, that run is what failed, and none is left out.
+    """
+    names = {PurePosixPath(s.file.name) for s in sources if not s.file.good}
+    told = {_folder(f) for f in ws.by_role("log", "metrics") if not f.good}
+    inside = {
+        n.parent
+        for n in names
+        if n.parent in told and any(outer / n.name in names and outer in told for outer in n.parent.parents)
+    }
+    cited = {e.id: e.file for e in report.evidence if e.file}
+    proof = {PurePosixPath(cited[link.evidence]).parent for link in report.chain if link.evidence in cited}
+    return inside if not proof or proof - inside else set()
+
+
+def _is_given(ws: Workspace, sources: Iterable[Source], name: str, text: str) -> bool:
+    """Whether a launch script hands the file to the training: what is called like a record is then read again."""
+    if is_record("settings", text[:HEAD]):
+        return False  # its text is a record's, whatever it is called
+    named = re.compile(_GIVEN.format(re.escape(name)))
+    scripts = (s.file for s in sources if s.format == "shell" and not s.file.good)
+    return any(named.search(ws.text(script, LARGEST)[:HEAD]) for script in scripts)
+
+
+def _folder(file: RunFile) -> PurePosixPath:
+    return PurePosixPath(file.name).parent
 
 
 def _may_change(source: Source, variant: str | None, attempt: int | None) -> bool:

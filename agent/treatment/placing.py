@@ -9,6 +9,7 @@ from typing import Any
 
 from ..patching import REMOVE, Changed, Edit, change
 from ..patching.environment import change_variables
+from ..patching.renaming import rename
 from ..patching.spelling import table
 from ..reading.files import RunFile
 from ..reading.settings import Source
@@ -40,14 +41,18 @@ class Placed:
         return True
 
 
-def placed(on: Ground, recipe: Recipe, env: Mapping[str, str]) -> Placed:
+def placed(on: Ground, recipe: Recipe, env: Mapping[str, str | None]) -> Placed:
     """Every setting and variable of a repair in its file; all or none of those that belong together."""
     out, first_of = Placed(), {n: group for group in groups() for n in group}
     values = {n: v for n, v in recipe.values.items() if not (same(recipe.before[n], v) and on.is_set(_alike(n)))}
     known = {n for n in values if on.is_set(_alike(n)) or any(True for _ in homes(on, n))}
     for name, value in values.items():
-        if known and name not in known and name not in first_of:
-            continue  # other frameworks' way to say it
+        if (
+            name not in known
+            and name not in first_of
+            and (known or set(settings_map().canonical[name].spelled) <= {"also"})
+        ):
+            continue  # other frameworks' way to say it, or a word of single scripts
         if note := _need_not(on, recipe, name, known):
             out.notes.append(note)
             continue
@@ -55,7 +60,7 @@ def placed(on: Ground, recipe: Recipe, env: Mapping[str, str]) -> Placed:
         _setting(on, name, value, out)
         if out.by_hand[missing:] and name in first_of:
             return _none_of(out)
-    if site := [f"{variable} depends on your site" for variable, value in env.items() if "<" in value]:
+    if site := [f"{variable} depends on your site" for variable, value in env.items() if "<" in (value or "")]:
         out.by_hand += [ByHand(text=f"export {v}={value}", why=site[0]) for v, value in env.items()]
     else:
         for variable, value in env.items():
@@ -115,7 +120,8 @@ def _setting(on: Ground, name: str, value: Any, out: Placed) -> None:
 
 def _changed(on: Ground, source: Source, name: str, value: Any, out: Placed) -> Changed:
     text = out.texts.get(source.file, on.texts[source.file.name])
-    return change(text, source.file.name, {name: value}, source.framework, versions=on.versions)
+    file = source.file.name
+    return change(text, file, {name: value}, source.framework, versions=on.versions, given=file in on.given)
 
 
 def _by_hand(file: RunFile, changed: Changed) -> list[ByHand]:
@@ -145,20 +151,32 @@ def _trainer(on: Ground) -> bool:
     return any(settings_map().owns(s.framework, ["hf"]) for s in on.reading.sources if s.framework)
 
 
-def _variable(on: Ground, variable: str, value: str, out: Placed) -> None:
-    """A variable where it is set already, else in the script that launches the job."""
+def _variable(on: Ground, variable: str, value: str | None, out: Placed) -> None:
+    """A variable where it is set already, else in the script that launches the job; taken out without a value."""
     scripts = [s for s in on.sources if s.format in ("shell", "env", "python")]
     setting = [s for s in scripts if variable in on.texts[s.file.name]]
     launching = sorted((s for s in scripts if s.format == "shell"), key=lambda s: -_launches(on, s))
     failed: list[ByHand] = []
-    for source in setting or launching:
+    asked = REMOVE if value is None else value
+    for source in setting or (launching if value is not None else ()):
         text = out.texts.get(source.file, on.texts[source.file.name])
-        changed = change_variables(text, source.file.name, {variable: value})
+        changed = change_variables(text, source.file.name, {variable: asked})
         if out.take(source.file, changed) or not changed.snippets:
             return
         failed += _by_hand(source.file, changed)
     why = "no launch script is among the run's files"
-    out.by_hand += failed[:1] or [ByHand(text=f"export {variable}={value}", why=why)]
+    out.by_hand += failed[:1] or ([] if value is None else [ByHand(text=f"export {variable}={value}", why=why)])
+
+
+def renamed(on: Ground, names: Mapping[str, str], out: Placed) -> None:
+    """Arguments under their new names, in every file that has the old one."""
+    for old, new in names.items():
+        for source in on.sources:
+            text = out.texts.get(source.file, on.texts[source.file.name])
+            if old.replace("_", "-") in text.replace("_", "-"):
+                changed = rename(text, source.file.name, old, new, source.file.name in on.given)
+                out.take(source.file, changed)
+                out.by_hand += _by_hand(source.file, changed)
 
 
 def _launches(on: Ground, source: Source) -> int:

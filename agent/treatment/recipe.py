@@ -13,6 +13,7 @@ from ..reading.settings_map import settings_map
 
 MICRO, STEPS = "micro_batch_size", "gradient_accumulation_steps"
 Now = Callable[[str], Any]
+Measured = Callable[[str, str], Any]
 Change = SettingChange | bool | int | float | str
 
 
@@ -49,11 +50,12 @@ def same(now: Any, wanted: Any) -> bool:
     return now == wanted and not isinstance(now, bool)
 
 
-def recipe(fix: Fix, now: Now) -> Recipe:
+def recipe(fix: Fix, now: Now, measured: Measured = lambda amount, name: None) -> Recipe:
     """The settings of a repair, computed from what holds now.
 
     Args:
         now: the value of a canonical setting, None where it is not known, `DIFFERS` where places do not agree.
+        measured: the value that the evidence gives a setting, by the name of the amount; None where it gives none.
     """
     made = Recipe()
     pair = _batch_kept(fix.settings, now, made)
@@ -62,11 +64,14 @@ def recipe(fix: Fix, now: Now) -> Recipe:
             continue
         name, change = _in_steps(asked, change, now)
         before = now(name)
-        value = _value(name, change, now)
+        amount = change.amount if isinstance(change, SettingChange) else ""
+        told = measured(amount, name) if amount else None
+        value = _value(name, change, now) if told is None else told
         if value is None:
             why = "differs between files" if before is DIFFERS else "is not known"
-            made.open[name] = f"what {name} is now {why}"
-        elif isinstance(value, str) and "<" in value:
+            if not amount:  # what the evidence does not tell is for another form of the failure
+                made.open[name] = f"what {name} is now {why}"
+        elif told is None and isinstance(value, str) and "<" in value:
             made.open[name] = f"{name} depends on your site: {value}"
         else:
             made.values[name], made.before[name] = value, before

@@ -16,7 +16,9 @@ SHOWN = 160  # characters of an old or new value
 
 @cache
 def _table() -> dict[str, Any]:
-    return yaml.safe_load((KNOWLEDGE / "treatment.yaml").read_text(encoding="utf-8"))
+    return yaml.load(
+        (KNOWLEDGE / "treatment.yaml").read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    )
 
 
 def groups() -> list[list[str]]:

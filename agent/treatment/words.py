@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from .. import wording
 from ..playbook import Fix, SettingChange
-from ..predicates import Facts
+from ..predicates import Facts, judge
 from ..report import ReportFix
+
+
+def fitting(fix: Fix, facts: Facts) -> bool:
+    """Whether a repair is for this form of the failure."""
+    return all(judge(p, facts).state == "true" for p in fix.when)
 
 
 def in_words(fix: Fix, facts: Facts) -> ReportFix:
@@ -13,11 +18,17 @@ def in_words(fix: Fix, facts: Facts) -> ReportFix:
     changes = [_change(name, change, facts) for name, change in fix.settings.items()]
     return ReportFix(
         title=fix.title,
+        finds=fix.finds,
         why=sentences(fix.why, fix.text, *changes),
         risk=fix.risk,
-        commands=[*(f"export {name}={value}" for name, value in fix.env.items()), *fix.commands],
+        commands=[*(set_in_shell(*variable) for variable in fix.env.items()), *fix.commands],
         verify=f"doctor tool {fix.verify.replace('_', '-')}" if fix.verify else "",
     )
+
+
+def set_in_shell(name: str, value: str | None) -> str:
+    """The command that gives a variable its value, or takes it out."""
+    return f"unset {name}" if value is None else f"export {name}={value}"
 
 
 def sentences(*parts: str) -> str:
@@ -42,6 +53,8 @@ def _change(name: str, change: SettingChange | bool | int | float | str, facts: 
     if change.at_least is not None or change.at_most is not None:
         bound = f"at least {change.at_least:g}" if change.at_least is not None else f"at most {change.at_most:g}"
         return f"Set {name} to {bound}{at}."
+    if change.multiply is None and change.set is None:
+        return f"Set {name} to what the evidence asks for{at}."
     if change.multiply is None:
         return f"Set {name} to {change.set}{at}."
     if now and isinstance(now.value, int | float) and not isinstance(now.value, bool):

@@ -137,3 +137,68 @@ def test_what_was_merely_asked_for_confirms_nothing():
     asked, seen = line("settings.asked.learning_rate", 0.001), line("loss.diverged", number=2)
     assert not rank(book, facts(asked))[0].required
     assert rank(book, facts(asked, seen))[0].required
+
+
+RATE = """---
+cause: loss.lr_too_high
+title: The rate is too high
+any_of:
+  - {key: settings.asked.learning_rate, op: gt, value: 0.002}
+supports:
+  - {key: settings.asked.learning_rate, op: gt, value: 0.002, weight: strong}
+  - {key: loss.spike_count, op: gt, value: 2, weight: strong}
+  - {key: loss.first_nan_step, op: exists, weight: strong}
+---
+Body.
+"""
+RATE_BOOKS = [parse(RATE, "loss/lr_too_high", "c.md")]
+ASKED_RATE = line("settings.asked.learning_rate", 0.1)
+RAISED = (line("error.first", "KeyError: 'lr'", 8), line("error.exception", "KeyError", 8))
+
+
+SPIKES = line("loss.spike_count", 4)
+
+
+def test_a_setting_is_no_reason_for_an_exception():
+    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, SPIKES))) == "loss.lr_too_high"
+    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, *RAISED))) == INSUFFICIENT
+    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, SPIKES, *RAISED))) == INSUFFICIENT
+
+
+def test_what_a_run_merely_asked_for_carries_no_verdict_on_its_loss():
+    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE))) == INSUFFICIENT
+
+
+def test_values_that_are_not_finite_may_have_raised_it():
+    found = facts(ASKED_RATE, line("loss.first_nan_step", 30, step=30), *RAISED)
+    assert verdict(rank(RATE_BOOKS, found)) == "loss.lr_too_high"
+
+
+def test_an_exception_that_did_not_end_the_run_or_was_not_asked_for_changes_nothing():
+    for more in (
+        line("run.finished"),
+        Evidence(key="question.symptom", value="not_learning", kind="asked"),
+    ):
+        assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, SPIKES, *RAISED, more))) == "loss.lr_too_high"
+    stopped = (RAISED[0], line("error.exception", "KeyboardInterrupt", 8))
+    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, SPIKES, *stopped))) == "loss.lr_too_high"
+
+
+HALF = """---
+cause: loss.fp16_overflow
+title: FP16 overflows
+any_of:
+  - {key: lint.fp16_enabled, op: exists}
+supports:
+  - {key: lint.fp16_enabled, op: exists, weight: strong}
+  - {key: loss_scale.falling, op: exists, weight: normal}
+---
+Body.
+"""
+
+
+def test_a_lint_that_restates_a_setting_carries_no_verdict_on_a_loss():
+    """The record of an evaluation in fp16 has no loss that could overflow."""
+    book, half = [parse(HALF, "loss/fp16_overflow", "c.md")], line("lint.fp16_enabled", "fp16")
+    assert verdict(rank(book, facts(half, line("settings.asked.precision", "fp16", 2)))) == INSUFFICIENT
+    assert verdict(rank(book, facts(half, line("loss_scale.falling", 32, 3)))) == "loss.fp16_overflow"

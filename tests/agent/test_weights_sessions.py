@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -22,8 +23,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("run", "question", "cause", "key"), CASES, ids=[c[0] for c in CASES])
-def test_the_cause_is_found_in_the_checkpoints(request, doctor, run, question, cause, key):
-    done = doctor("ask", question, "--run", made(request.config.rootpath) / run, "--offline", "--json", "--quiet")
+def test_the_cause_is_found_in_the_checkpoints(request, doctor, tmp_path, run, question, cause, key):
+    kept = made(request.config.rootpath) / run
+    if key.startswith("expert."):  # its log tells the loads of the experts, too
+        kept = shutil.copytree(kept, tmp_path / run, ignore=shutil.ignore_patterns("*.log"))
+    done = doctor("ask", question, "--run", kept, "--offline", "--json", "--quiet")
     report = json.loads(done.stdout)
     assert report["root_cause"]["id"] == cause, [(d["id"], d["confidence"]) for d in report["differential"]]
     assert key in {e["key"] for e in report["evidence"]}

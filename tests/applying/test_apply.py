@@ -69,6 +69,38 @@ def test_naming_one_brings_its_set(both: Path, doctor) -> None:
     assert "no patch P9" in doctor("apply", both, "P9", "--yes").stderr
 
 
+@pytest.mark.parametrize("helps_first", [True, False])
+def test_what_only_helps_to_find_the_cause_is_never_taken_for_the_repair(
+    tmp_path: Path, doctor, helps_first: bool
+) -> None:
+    (run := tmp_path / "run").mkdir()
+    (run / "train.yaml").write_text(YAML)
+    patches = [
+        patch("P1", "train.yaml", YAML, f"log: debug\n{YAML}"),
+        patch("P2", "train.yaml", YAML, YAML.replace("fp16", "bf16")),
+    ]
+    sets = [["P1"], ["P2"]] if helps_first else [["P2"], ["P1"]]
+    data = report([run], patches, *sets)
+    data["fixes"][0 if helps_first else 1]["finds"] = True
+    saved = kept(tmp_path / "report.json", data)
+    assert "A help, no repair: Repair P1" in doctor("apply", saved, "--list").stdout
+    assert doctor("apply", saved, "--yes").returncode == 0
+    assert (run / "train.yaml").read_text() == YAML.replace("fp16", "bf16")
+
+
+def test_a_help_alone_is_taken_by_name_only(tmp_path: Path, doctor) -> None:
+    (run := tmp_path / "run").mkdir()
+    (run / "train.yaml").write_text(YAML)
+    data = report([run], [patch("P1", "train.yaml", YAML, f"log: debug\n{YAML}")])
+    data["fixes"][0]["finds"] = True
+    saved = kept(tmp_path / "report.json", data)
+    refused = doctor("apply", saved, "--yes")
+    assert refused.returncode == 2 and "no patch that repairs" in refused.stderr and "P1" in refused.stderr
+    assert (run / "train.yaml").read_text() == YAML
+    assert doctor("apply", saved, "P1", "--yes").returncode == 0
+    assert (run / "train.yaml").read_text().startswith("log: debug")
+
+
 def test_the_list_writes_nothing(both: Path, doctor) -> None:
     done = doctor("apply", both, "--list")
     assert done.returncode == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traindoctor.agent import patch_rows
 from traindoctor.agent.commands import patch_view
 from traindoctor.agent.sanitize import holds_unseen, inert
 from traindoctor.agent.unified import unified
@@ -46,7 +47,7 @@ def test_a_new_text_anywhere_in_a_long_line_is_shown_or_counted(head: int, new: 
     old, made = f"{'a' * head}{'b' * tail}\n", f"{'a' * head}{new}{'b' * tail}\n"
     diff = unified(*((made, old) if out else (old, made)), "f")
     shown = flat("\n".join(patch_view.diff(diff)))
-    left = patch_view.hidden(diff)
+    left = patch_rows.hidden(diff)
     assert new[: len(new) - left] in shown and left <= max(len(new) - 3_900, 0)
     assert not left or f"[{left} MORE" in shown
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,7 @@ def _file(folder: Path, name: str, data: bytes) -> Path:
 
 def test_added_found_and_removed(tmp_path) -> None:
     kept = tmp_path / "state"
-    note = _file(
-        tmp_path, "rack.txt", b"Cooling\n\nThe pump of rack seven fails in summer.\n\nPower\n\nTwo feeds."
-    )
+    note = _file(tmp_path, "rack.txt", b"Cooling\n\nThe pump of rack seven fails in summer.\n\nPower\n\nTwo feeds.")
     assert documents.add([note], kept) == ["rack.txt"]
     note.unlink()
     sources, cache = Sources(tmp_path / "none", kept), tmp_path / "cache"
@@ -73,9 +73,7 @@ def test_utf16_and_invalid_bytes(tmp_path) -> None:
     documents.add([_file(tmp_path, "w.txt", "Große Schäden".encode("utf-16"))], tmp_path / "state")
     assert (tmp_path / "state" / "w.txt").read_text() == "Große Schäden"
     documents.add([_file(tmp_path, "l.txt", b"caf\xe9 machine broken")], tmp_path / "state")
-    assert lexical(
-        "machine broken", cache_dir=tmp_path / "c", sources=Sources(tmp_path / "none", tmp_path / "state")
-    )
+    assert lexical("machine broken", cache_dir=tmp_path / "c", sources=Sources(tmp_path / "none", tmp_path / "state"))
 
 
 def test_a_teams_playbook_replaces_a_built_in_one(tmp_path, monkeypatch) -> None:
@@ -113,3 +111,19 @@ def test_odd_front_matter_ends_nothing(tmp_path, front: bytes) -> None:
     except DocumentRefused:
         return
     assert lexical("pump fails", cache_dir=tmp_path / "cache", sources=Sources(tmp_path / "none", kept))
+
+
+def test_a_closed_folder_of_documents_is_an_empty_one(tmp_path: Path) -> None:
+    """A hook runs as another user, whose state folder may be anybody's."""
+    closed = tmp_path / "closed" / "documents"
+    closed.mkdir(parents=True)
+    (closed / "notes.md").write_text("# Ours\n")
+    code = "import os, sys; from pathlib import Path; from traindoctor.index.places import Sources\n" \
+        "os.setuid(65534) if os.getuid() == 0 else None\n" \
+        "print(len(Sources(Path('/none'), Path(sys.argv[1])).files()))"  # fmt: skip
+    closed.parent.chmod(0)
+    try:
+        done = subprocess.run([sys.executable, "-c", code, str(closed)], capture_output=True, text=True)
+    finally:
+        closed.parent.chmod(0o700)
+    assert (done.stdout, done.stderr) == ("0\n", "")

@@ -121,7 +121,19 @@ def unrecorded(rank: int) -> None:
 
 SCENARIOS: dict[str, Callable[[int], None]] = {
     f.__name__: f
-    for f in (healthy, skipped, other_op, other_size, other_dtype, stuck, uneven, uneven_exit, subgroup, unsent, unrecorded)
+    for f in (
+        healthy,
+        skipped,
+        other_op,
+        other_size,
+        other_dtype,
+        stuck,
+        uneven,
+        uneven_exit,
+        subgroup,
+        unsent,
+        unrecorded,
+    )
 }
 
 

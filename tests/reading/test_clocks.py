@@ -3,7 +3,7 @@
 from datetime import datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from traindoctor.agent.reading.clocks import earlier, from_epoch, stamp_of
 
@@ -53,6 +53,7 @@ def test_epoch_seconds() -> None:
     assert from_epoch(1e30) is None
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)), st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1))
 )
@@ -62,6 +63,14 @@ def test_order_of_dates_is_the_order_of_time(one: datetime, other: datetime) -> 
     assert told == (None if one == other else one < other)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(max_size=300))
 def test_reading_never_fails(line: str) -> None:
     stamp_of(line)
+
+
+def test_the_level_of_a_glog_line_is_no_part_of_its_time():
+    found = stamp_of("[rank1]:E1122 19:00:46.5 77 torch/x.py:3] failed")
+    assert found is not None and found.text == "11-22 19:00:46.5"
+    again = stamp_of(found.text)
+    assert again is not None and again.value == found.value

@@ -86,6 +86,16 @@ def test_a_file_read_in_stretches_gives_the_same(tmp_path: Path, monkeypatch: py
     assert split.files["t.log"].last_line == whole.files["t.log"].last_line
 
 
+def test_a_line_that_several_patterns_hit_has_one_number_in_each_stretch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = [Pattern("sig.data.x", "^KeyError: 'a'$", number=n) for n in range(3)]
+    (tmp_path / "t.log").write_text("ordinary line\n" * 9000 + "KeyError: 'a'\n")
+    monkeypatch.setattr(logpass, "STRETCH", 50_000)
+    found = scan(tmp_path, *bare, Pattern("sig.env.y", "KeyError: 'a'")).hits
+    assert {h.line.number for hits in found.values() for h in hits} == {9001} and len(found) == 2
+
+
 @given(st.lists(st.binary(max_size=40), max_size=60), st.integers(1, 200), st.integers(1, 90))
 def test_parts_that_touch_give_every_line_once(rows: list[bytes], size: int, block: int) -> None:
     data = b"\n".join(rows)

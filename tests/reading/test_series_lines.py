@@ -39,6 +39,8 @@ def said(line: str):
         ("{'loss': '2.345', 'grad_norm': '1.2', 'learning_rate': '5e-05', 'epoch': '0.01'}",
          {"loss": 2.345, "grad_norm": 1.2, "learning_rate": 5e-05}),
         ("{'loss': 2.345, 'learning_rate': 5e-05, 'epoch': 0.01}", {"loss": 2.345, "learning_rate": 5e-05}),
+        ("I 01:31:39 train] step 9 loss 2.5", {"step": 9, "loss": 2.5}),
+        ("I 2026-11-22 01:31:39,123 step 9 loss 2.5", {"step": 9, "loss": 2.5}),
         ("{'loss': nan, 'grad_norm': inf, 'epoch': 0.0}", {"loss": math.nan, "grad_norm": math.inf}),
         ("{'eval_loss': 0.37, 'eval_runtime': 1.06, 'eval_accuracy': 0.5, 'epoch': 1.0}",
          {"eval_loss": 0.37, "eval_speed": 1.06, "eval_accuracy": 0.5}),

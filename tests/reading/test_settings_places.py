@@ -84,3 +84,29 @@ def test_json_within_quotes_of_a_command_has_its_place():
     assert places(read_shell, text)["NCCL_DEBUG"] == '"WARN"'
     escaped = 'RUNTIME="{\\"env_vars\\": {\\"NCCL_DEBUG\\": \\"WARN\\"}}"\n'
     assert places(read_shell, escaped)["NCCL_DEBUG"] == '\\"WARN\\"'
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "#SBATCH --nodes=3 --ntasks=24 --output=logs/%x-%j.out",
+            {"nodes": 3, "ntasks": 24, "output": "logs/%x-%j.out"},
+        ),
+        ("#SBATCH -N 2 -n8 -t 1-00:00:00 # two nodes", {"nodes": 2, "ntasks": 8, "time": "1-00:00:00"}),
+        ("#SBATCH --exclusive --mem 64G", {"exclusive": True, "mem": "64G"}),
+        (
+            "#PBS -N pretrain -l nodes=2:ppn=8,walltime=24:00:00",
+            {"N": "pretrain", "l": "nodes=2:ppn=8,walltime=24:00:00"},
+        ),
+        ('#BSUB -n 8 -R "rusage[mem=4GB] span[hosts=1]"', {"ntasks": 8, "R": '"rusage[mem=4GB] span[hosts=1]"'}),
+        ("#SBATCH, as the manual says, takes -N 2", {}),
+    ],
+)
+def test_a_line_of_a_schedulers_header_may_hold_several_options(line: str, expected: dict[str, object]) -> None:
+    found = [
+        leaf for leaf in read_shell(f"#!/bin/bash\n{line}\nsrun python train.py\n").leaves if leaf.style == "header"
+    ]
+    assert {leaf.key: leaf.value for leaf in found} == expected
+    for leaf in (leaf for leaf in found if leaf.width):
+        assert str(leaf.value) == line[leaf.column : leaf.column + leaf.width]

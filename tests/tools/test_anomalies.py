@@ -1,4 +1,3 @@
-
 """Each planted anomaly is found at its step; the tools cite the lines that show it."""
 
 from __future__ import annotations
@@ -293,3 +292,26 @@ def test_a_gap_of_probabilities_that_grows(grows: bool, tmp_path: Path) -> None:
     gaps = [0.002 * 1.3**i if grows else 0.002 + 0.0001 * (i % 3) for i in range(20)]
     rows = [f"step:{i} - actor/pg_loss:0.1 - training/rollout_probs_diff_mean:{g:.6f}" for i, g in enumerate(gaps)]
     assert ("logprob_diff.growing" in logged(tmp_path, *rows)) is grows
+
+
+MEGATRON = "iteration {step}/ 5000 | learning rate: 1.0E-07 | loss scale: {scale} | number of skipped iterations: {skipped} |\n"
+DEEPSPEED = "[INFO] step={step}, skipped={skipped}, lr=[1e-05], mom=[[0.9, 0.95]]\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "steps", "scale", "skipped", "always"),
+    [
+        (MEGATRON, range(1, 21), lambda n: 16384.0, lambda n: 1, True),
+        (MEGATRON, range(10, 101, 10), lambda n: 1.0, lambda n: 10, True),
+        (DEEPSPEED, range(10, 101, 10), lambda n: 1, lambda n: n, True),
+        (MEGATRON, range(1, 18), lambda n: 2.0 ** (33 - n), lambda n: 1, False),  # the search for a scale
+        (MEGATRON, range(10, 201, 10), lambda n: 65536.0, lambda n: 1, False),  # one of ten
+        (DEEPSPEED, range(1, 60), lambda n: 1, lambda n: 1, False),  # one at the start, and none since
+        (MEGATRON, range(1, 60), lambda n: 65536.0, lambda n: int(n != 40), False),
+    ],
+)
+def test_a_scaler_that_skips_every_step(tmp_path, form, steps, scale, skipped, always):
+    lines = [form.format(step=n, scale=scale(n), skipped=skipped(n)) for n in steps]
+    (tmp_path / "train.log").write_text("".join(lines))
+    _, found = look(tmp_path)
+    assert ("loss_scale.overflows_always" in found) is always

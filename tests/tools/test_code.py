@@ -170,6 +170,23 @@ HAZARDS = [
         "for e in range(9):\n    train()\n    if acc > best:\n        best_state = model.state_dict()\n",
         "for e in range(9):\n    train()\n    if acc > best:\n        best_state = copy.deepcopy(model.state_dict())\n",
     ),
+    (
+        "ddp_bypassed",
+        "model = DDP(net)\nfor b in loader:\n    loss = model.module(b)\n    loss.backward()\n",
+        "model = DDP(net)\nfor b in loader:\n    with torch.no_grad():\n        old = model.module(b)\n    model(b, old).backward()\n",
+    ),
+    (
+        "ddp_bypassed",
+        "self.net = DistributedDataParallel(self.net)\nfor b in loader:\n    self.net.module.forward(b).backward()\n",
+        "self.net = DistributedDataParallel(self.net)\nfor b in loader:\n    self.net(b).backward()\nself.net.module(b)\n",
+    ),
+    ("loss_made_to_require_grad", "loss = f(x)\nloss.requires_grad_(True)\nloss.backward()\n", "x.requires_grad_()\nf(x).backward()\n"),
+    (
+        "loss_made_to_require_grad",
+        "total_loss = torch.tensor(sum(parts), requires_grad=True)\ntotal_loss.backward()\n",
+        "loss_weight = torch.tensor(1.0, requires_grad=True)\n(loss_weight * f(x)).backward()\n",
+    ),
+    ("loss_made_to_require_grad", "loss.requires_grad = True\nloss.backward()\n", "weight.requires_grad = True\nloss.backward()\n"),
     ("tensor_view_shared", "ref_model = model\n", "ref_model = copy.deepcopy(model)\n"),
     (
         "pad_is_eos",

@@ -137,6 +137,28 @@ def test_full_use_at_flat_power(tmp_path: Path) -> None:
     assert not look(gpu_status, tmp_path, poll_txt=swing).values("gpu.busy_no_progress")
 
 
+IDLE = (
+    "|   0  Tesla P100-SXM2...  Off  | 00000000:05:00.0 Off |                    0 |\n"
+    "| N/A   36C    P0    41W / 300W |  12799MiB / 16280MiB |     {use}%      Default |\n"
+    "| Processes:                                                       GPU Memory |\n"
+    "|  GPU       PID   Type   Process name                             Usage      |\n{rows}"
+)
+
+
+@pytest.mark.parametrize(
+    ("use", "rows", "held"),
+    [
+        (0, "", [12799 << 20]),
+        (0, "|  No running processes found                                                 |\n", [12799 << 20]),
+        (97, "", []),  # within the container of a run that goes on
+        (0, "|    0      4711      C   python                                     12789MiB |\n", []),
+    ],
+)
+def test_memory_that_an_idle_card_holds_for_nobody(use: int, rows: str, held: list[int], tmp_path: Path) -> None:
+    seen = look(gpu_status, tmp_path, nvidia_smi_txt="$ nvidia-smi\n" + IDLE.format(use=use, rows=rows))
+    assert seen.values("gpu.memory_unowned") == held
+
+
 def test_a_training_log_is_no_capture(tmp_path: Path) -> None:
     seen = look(gpu_status, tmp_path, train_log="step 1 loss 2 gpu 95% 300 W\nname, value\n")
     assert seen.result.outcome == "not_applicable"

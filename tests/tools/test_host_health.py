@@ -1,6 +1,5 @@
 """Hosts and schedulers: kernel lines, disks, limits, Slurm, links, restarted services."""
 
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.tools.captured import look
         ("preempted", "slurmstepd: error: *** JOB 77 ON n1 CANCELLED AT 2026-01-01T10:00:00 DUE TO PREEMPTION ***"),
         ("node_failure", "srun: error: Node failure on gpu-12"),
         ("slurm_exit", "srun: error: n3: task 3: Exited with exit code 1"),
+        ("evicted", "Message:  The node was low on resource: memory. Threshold quantity: 100Mi, available: 40Mi."),
         ("hung_task", "INFO: task python:812 blocked for more than 120 seconds."),
         ("mce", "[ 9.9] mce: [Hardware Error]: Machine check events logged"),
         ("pcie_error", "pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:01:00.0"),
@@ -34,7 +34,10 @@ from tests.tools.captured import look
         ("fs_error", "nfs: server filer not responding, still trying"),
         ("ib_down", "\t\tPhysical state: Polling"),
         ("ib_down", "\tstate:\t\tPORT_DOWN (1)"),
-        ("port_in_use", "RuntimeError: The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use)."),
+        (
+            "port_in_use",
+            "RuntimeError: The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
+        ),
     ],
 )
 def test_single_lines(key: str, text: str, tmp_path: Path) -> None:
@@ -103,7 +106,13 @@ def test_counters_that_are_zero_say_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["Starting job on 4 nodes", "server started on 10.0.0.1:8000", "state: running", "step 5 | loss 1.0 | 100% | /data", "evaluated"],
+    [
+        "Starting job on 4 nodes",
+        "server started on 10.0.0.1:8000",
+        "state: running",
+        "step 5 | loss 1.0 | 100% | /data",
+        "evaluated",
+    ],
 )
 def test_usual_lines_state_nothing(text: str) -> None:
     assert not list(hl.facts_of(text))

@@ -23,12 +23,19 @@ CASES = [
     ("parallel_sizes", {"run_sh": "torchrun --nproc_per_node 8 pretrain_gpt.py \\\n --tensor-model-parallel-size 3\n"}, {1, 2}),
     ("heads_not_divisible_by_tp", {"run_sh": "python pretrain_gpt.py --num-attention-heads 30 --tensor-model-parallel-size 4\n"}, {1}),
     ("layers_not_divisible_by_pp", {"run_sh": "python pretrain_gpt.py --num-layers 30 --pipeline-model-parallel-size 4\n"}, {1}),
+    ("layers_not_divisible_by_pp",
+     {"run_sh": "python pretrain_gpt.py --num-layers 80 --pipeline-model-parallel-size 16 --num-layers-per-virtual-pipeline-stage 2\n"}, {1}),
+    ("layers_not_divisible_by_pp",
+     {"run_sh": "python pretrain_gpt.py --num-layers 40 --pipeline-model-parallel-size 8 --num-virtual-stages-per-pipeline-rank 2\n"}, {1}),
     ("batch_arithmetic", {"run_sh": "torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 3 --global-batch-size 64\n"}, {1}),
     (
         "same_device_for_all_ranks",
         {"run_sh": "torchrun --nproc_per_node=2 t.py\n", "t_py": 'p.add_argument("--device", default="cuda:0")\n'},
         {1},
     ),
+    ("stops_on_worst", {"config_yaml": "early_stopping:\n  monitor: val_loss\n  mode: max\n  patience: 4\n"}, {2, 3}),
+    ("keeps_worst", {"config_yaml": HF + "metric_for_best_model: eval_loss\ngreater_is_better: true\n"}, {5, 6}),
+    ("keeps_worst", {"config_yaml": HF + "metric_for_best_model: accuracy\ngreater_is_better: false\n"}, {5, 6}),
     ("no_gradient_clipping", {"config_yaml": HF + "max_grad_norm: 0\n"}, {5}),
     (
         "clip_not_passed_to_deepspeed",
@@ -53,6 +60,8 @@ CASES = [
     ("gradient_checkpointing_with_peft_no_input_grads", {"config_yaml": HF + "use_peft: true\n"}, {4, 5}),
     ("zero3_no_offload", {"ds_json": '{"zero_optimization": {"stage": 3}}'}, {1}),
     ("offload_to_cpu", {"ds_json": '{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}'}, {1}),
+    ("offload_to_cpu", {"run_sh": "swift sft --model qwen --sft_type lora --deepspeed zero3-offload\n"}, {1}),
+    ("offload_to_cpu", {"config_yaml": HF + "deepspeed: examples/deepspeed/ds_z3_offload_config.json\n"}, {5}),
     ("eval_logits_kept", {"t_py": "from transformers import Trainer\nTrainer(model=m,\n  compute_metrics=f)\n"}, {3}),
     ("dataloader_workers_zero", {"config_yaml": HF + "dataloader_num_workers: 0\n"}, {5}),
     ("dataloader_workers_over_cpus", {"run_sh": "#SBATCH --cpus-per-task=4\npython a.py --num_workers 16\n"}, {1, 2}),
@@ -62,6 +71,13 @@ CASES = [
         {5, 2},
     ),
     ("master_port_default", {"run_sh": "torchrun --nproc_per_node=2 a.py\ntorchrun --nproc_per_node=2 b.py\n"}, {1, 2}),
+    (
+        "node_number_missing",
+        {"run_sh": "".join(f"FORCE_TORCHRUN=1 NNODES=2 RANK={n} MASTER_ADDR=10.0.0.1 llamafactory-cli train a.yaml\n" for n in (0, 1))},
+        {1, 2},
+    ),
+    ("node_number_missing", {"run_sh": "export RANK=1\ntorchrun --nnodes 4 --nproc_per_node 8 --master_addr n0 train.py\n"}, {1}),
+    ("node_number_missing", {"run_sh": "NNODES=2 RANK=0 NPROC_PER_NODE=8 swift sft --model m\n"}, {1}),
     ("debug_flags_on", {"run_sh": "CUDA_LAUNCH_BLOCKING=1 python a.py\n"}, {1}),
     ("tokenizer_template_mismatch", {"config_yaml": HF + "template: llama3\nmodel_name_or_path: Qwen/Qwen2-7B\ncutoff_len: 99\n"}, {5, 6}),
     ("save_without_optimizer", {"config_yaml": HF + "save_only_model: true\n"}, {5}),
@@ -143,6 +159,8 @@ SOUND = [
     {"run_sh": "python pretrain_gpt.py --num-layers 30 --pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 6 "
      "--train-iters 5000 --lr-decay-iters 5000 --lr-warmup-iters 100 --recompute-granularity full --async-save --ckpt-format torch_dist "
      "--seq-length 4096 --context-parallel-size 2\n"},
+    {"run_sh": "python pretrain_gpt.py --num-layers 96 --pipeline-model-parallel-size 16 --num-layers-per-virtual-pipeline-stage 3 "
+     "--lr-warmup-iters 100 --recompute-granularity full\n"},
     {"run_sh": SLIME.format(256, "--actor-num-gpus-per-node 4 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"),
      "engine_log": "server_args=ServerArgs(model_path='/m', tp_size=4, mem_fraction_static=0.7)\n"},
     {"ds_json": '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "none"}}, "fp16": {"enabled": "auto", "loss_scale": 0}, '
@@ -158,7 +176,29 @@ TITAN = (
 )
 TRAINED = HF.replace("1.0e-5", "3.0e-4") + "model_name_or_path: {}\n"
 
+STOPS = "early_stopping:\n  monitor: {}\n  mode: {}\n  patience: 4\n"
 PAIRS = [  # rule, settings that it names, settings like them that it must leave alone
+    ("stops_on_worst", {"config_yaml": STOPS.format("val/perplexity", "max")}, {"config_yaml": STOPS.format("val/perplexity", "min")}),
+    ("stops_on_worst", {"config_yaml": STOPS.format("val_loss", "max")}, {"config_yaml": STOPS.format("val_accuracy", "max")}),
+    (
+        "stops_on_worst",  # two monitors: which of them the mode belongs to is left to the reader
+        {"config_yaml": STOPS.format("val_loss", "max")},
+        {"config_yaml": STOPS.format("val_f1", "max") + "model_checkpoint:\n  monitor: val_loss\n  mode: min\n"},
+    ),
+    ("keeps_worst", {"config_yaml": HF + "metric_for_best_model: eval_loss\ngreater_is_better: true\n"}, {"config_yaml": HF + "metric_for_best_model: eval_loss\n"}),
+    ("keeps_worst", {"config_yaml": HF + "metric_for_best_model: f1\ngreater_is_better: false\n"}, {"config_yaml": HF + "metric_for_best_model: neg_log_loss\ngreater_is_better: true\n"}),
+    *[  # numbered by hand, numbered by the store, and a program that starts no processes of its own
+        (
+            "node_number_missing",
+            {"run_sh": "export RANK=1\ntorchrun --nnodes 2 --nproc_per_node 8 --master_addr n0 train.py\n"},
+            {"run_sh": sound},
+        )
+        for sound in (
+            "export RANK=1\ntorchrun --nnodes 2 --node_rank 1 --nproc_per_node 8 --master_addr n0 train.py\n",
+            "export RANK=1\ntorchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d --rdzv_endpoint n0:29500 train.py\n",
+            "NNODES=2 RANK=1 WORLD_SIZE=2 MASTER_ADDR=n0 python train.py\n",
+        )
+    ],
     ("kl_zero", {"run_sh": SLIME.format(256, "--kl-loss-coef 0.0 --kl-coef 0.0")}, {"run_sh": SLIME.format(256, "--kl-loss-coef 0.0 --kl-coef 0.01")}),
     ("batch_arithmetic", {"run_sh": VERL.format(64, 1)}, {"run_sh": VERL.format(64, 8)}),
     (

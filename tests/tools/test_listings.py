@@ -128,3 +128,20 @@ def test_commands_without_a_prompt(tmp_path: Path):
 def test_texts_that_are_too_long_are_told(tmp_path: Path):
     told(tmp_path, ls__txt="$ ls out\n" + ranks(range(8)), long__txt="a line of words\n" * 70_000)
     assert "1 longer text(s) not searched" in check_listings(Workspace([tmp_path])).summary
+
+
+def test_a_pipe_in_place_of_a_file(tmp_path: Path):
+    rows = ["-rw-r--r-- 1 u g 91973 Jun 24 10:02 part-0001.pt", "prw-r--r-- 1 u g     0 Jun 24 10:02 part-0002.pt",
+            "srwxr-xr-x 1 u g 0 Jun 24 10:02 loader.sock.json"]  # fmt: skip
+    found = told(tmp_path, ls__txt="$ ls -l shards\n" + "\n".join(rows) + "\n")
+    assert [v.partition(":")[0] for v in found["no_plain_file"]] == [
+        "shards/part-0002.pt is a named pipe", "shards/loader.sock.json is a socket"]  # fmt: skip
+    assert "short_file" not in found
+
+
+def test_an_adapter_file_without_tensors(tmp_path: Path):
+    listing = "$ ls -l lora\n-rw-r--r-- 1 u u {} Apr 13 09:11 adapter_model.{}\n"
+    assert "empty_adapter" in told(tmp_path, ls__txt=listing.format(443, "bin"))
+    assert "empty_adapter" in told(tmp_path, ls__txt=listing.format(896, "safetensors"))
+    for size in (134, 16_790_000):  # what git leaves in place of a file; a whole one
+        assert "empty_adapter" not in told(tmp_path, ls__txt=listing.format(size, "safetensors"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from captured import look
-from traindoctor.agent.tools.paces import compare_paces, generation_share
+from traindoctor.agent.tools.paces import batch_cost, compare_paces, generation_share
 
 
 def _log(seconds: float) -> str:
@@ -72,3 +72,46 @@ def test_two_runs_named_by_a_bare_word(tmp_path: Path) -> None:
     (tmp_path / "apart").mkdir()
     other = look(compare_paces, tmp_path / "apart", train_log=_log(1.0), eval_log=_log(3.0))
     assert other.result.outcome == "not_applicable"
+
+
+def _rates(tokens: float) -> str:
+    return "".join(f"step {i} | loss {4 - i / 50:.3f} | {tokens + i % 7:.0f} tokens/s\n" for i in range(1, 20))
+
+
+def test_an_earlier_run_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "earlier").mkdir()
+    config = '{{\n"attn_implementation": "{}",\n"batch_size": 4,\n"lr": 0.001,\n"steps": 100,\n"seed": 1\n}}\n'
+    (tmp_path / "earlier" / "train.log").write_text(_rates(4000))
+    (tmp_path / "earlier" / "run.json").write_text(config.format("sdpa"))
+    seen = look(compare_paces, tmp_path, train_log=_rates(600), run_json=config.format("eager"))
+    assert seen.one("pace.slower_variant") == "this run" and seen.one("pace.slower_ratio") > 6
+    assert set(seen.values("pace.slower_with")) == {"attention_implementation: sdpa -> eager"}
+
+
+def test_another_folder_is_no_reference(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "train.log").write_text(_rates(4000))
+    assert look(compare_paces, tmp_path, train_log=_rates(600)).result.outcome == "not_applicable"
+
+
+def _steps(batch: int, steps: float) -> str:
+    return "".join(f"step {i} loss 0.3 {steps:.1f} steps/s {batch * steps:.0f} rows/s\n" for i in range(1, 12))
+
+
+def test_a_step_that_costs_the_same_whatever_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "large.log").write_text(_steps(2048, 100))
+    seen = look(batch_cost, tmp_path, train_log=_steps(4, 600))
+    assert 80 < seen.one("pace.fixed_cost") < 90
+
+
+def test_batches_that_cost_by_their_size(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "large.log").write_text(_steps(64, 10))
+    assert look(batch_cost, tmp_path, train_log=_steps(8, 70)).result.outcome == "clean"
+
+
+def test_a_trial_with_small_batches_beside_a_sound_run(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "small.log").write_text(_steps(4, 600))
+    assert look(batch_cost, tmp_path, train_log=_steps(2048, 100)).result.outcome == "clean"

@@ -74,6 +74,17 @@ def test_an_end_with_a_reason_is_no_cut(end: str, tmp_path: Path) -> None:
     assert not seen.values("host.cut_off")
 
 
+LAST = (
+    "reboot   system boot  5.11.0-40-generi Wed Nov 10 14:21   still running\n"
+    "user     :1           :1               Wed Nov 10 12:02 - {end}  (02:19)\n"
+)
+
+
+@pytest.mark.parametrize(("end", "found"), [("crash", 1), ("down ", 0), ("14:21", 0)])
+def test_a_session_that_last_calls_crashed(end: str, found: int, tmp_path: Path) -> None:
+    assert len(look(power_budget, tmp_path, last_txt=LAST.format(end=end)).values("host.cut_off")) == found
+
+
 @pytest.mark.parametrize("reads", ["Nov 03 04:{m:02}:20 n7 kernel: eth0: link up\n", "[ {m}.5] eth0: link up\n"])
 def test_a_log_of_the_kernel_alone_does_not_show_how_it_ended(reads: str, tmp_path: Path) -> None:
     log = "".join(reads.format(m=m) for m in range(40))

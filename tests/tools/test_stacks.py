@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traindoctor.agent.reading import stack_dumps as sd
@@ -39,7 +40,9 @@ Thread 9 (idle): "MainThread"
 
 def test_the_rank_that_stands_elsewhere(tmp_path: Path) -> None:
     for rank in (0, 1, 3):
-        (tmp_path / f"rank{rank}.txt").write_text(f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5))
+        (tmp_path / f"rank{rank}.txt").write_text(
+            f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5)
+        )
     seen = look(stacks, tmp_path, rank2_txt="$ py-spy dump --pid 9 (rank 2)\n" + LOADER)
     assert seen.values("stack.rank_odd_one_out") == [2]
     assert {"collective", "dataloader"} <= set(seen.values("stack.where"))
@@ -79,9 +82,14 @@ def test_gdb_and_lldb(tmp_path: Path) -> None:
     )
     seen = look(stacks, tmp_path, bt_txt=gdb)
     assert seen.one("stack.where") == "collective" and seen.one("stack.library") == "libnccl"
-    lldb = "(lldb) bt all\n  * frame #0: 0x0001 libarrow.1601.dylib`malloc_init + 302\n    frame #1: 0x02 dyld`start + 5\n"
+    lldb = (
+        "(lldb) bt all\n  * frame #0: 0x0001 libarrow.1601.dylib`malloc_init + 302\n    frame #1: 0x02 dyld`start + 5\n"
+    )
     seen = look(stacks, tmp_path, bt_txt=lldb)
-    assert seen.one("stack.native_frame") == "malloc_init (libarrow.1601.dylib)" and seen.one("stack.library") == "libarrow"
+    assert (
+        seen.one("stack.native_frame") == "malloc_init (libarrow.1601.dylib)"
+        and seen.one("stack.library") == "libarrow"
+    )
 
 
 def test_py_spys_json(tmp_path: Path) -> None:
@@ -107,7 +115,13 @@ def test_a_dump_deep_in_a_large_log(tmp_path: Path) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.text(max_size=60) | st.sampled_from([*COLLECTIVE.splitlines(), "#0  0x01 in f () from /a.so", "  @ 0x1 f()"]), max_size=25))
+@given(
+    st.lists(
+        st.text(max_size=60)
+        | st.sampled_from([*COLLECTIVE.splitlines(), "#0  0x01 in f () from /a.so", "  @ 0x1 f()"]),
+        max_size=25,
+    )
+)
 def test_any_mixture_of_lines(texts: list[str]) -> None:
     lines = [Line(i + 1, 0, t.encode()) for i, t in enumerate(texts)]
     for stack in sd.stacks(lines):
@@ -118,10 +132,14 @@ def test_any_mixture_of_lines(texts: list[str]) -> None:
 
 def test_equal_stacks_are_merged_over_ranks(tmp_path: Path) -> None:
     for rank in range(6):
-        (tmp_path / f"rank{rank}.txt").write_text(f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5))
+        (tmp_path / f"rank{rank}.txt").write_text(
+            f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5)
+        )
     seen = look(stacks, tmp_path, rank6_txt="$ py-spy dump --pid 9 (rank 6)\n" + LOADER)
     groups = seen.values("stack.group")
-    assert groups[0].startswith("6 ranks (0-5): collective: all_reduce") and "called from train (train.py:88)" in groups[0]
+    assert (
+        groups[0].startswith("6 ranks (0-5): collective: all_reduce") and "called from train (train.py:88)" in groups[0]
+    )
     assert groups[1].startswith("1 rank (6): dataloader")
     assert seen.one("stack.odd_where") == "dataloader"
 
@@ -129,7 +147,9 @@ def test_equal_stacks_are_merged_over_ranks(tmp_path: Path) -> None:
 def test_ranks_in_different_collectives(tmp_path: Path) -> None:
     other = COLLECTIVE.replace("all_reduce", "barrier").replace("train (train.py:88)", "save (save.py:12)")
     for rank in (0, 1, 2):
-        (tmp_path / f"rank{rank}.txt").write_text(f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5))
+        (tmp_path / f"rank{rank}.txt").write_text(
+            f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5)
+        )
     seen = look(stacks, tmp_path, rank3_txt="$ py-spy dump --pid 9 (rank 3)\n" + other.format(pid=9))
     told = seen.one("stack.collectives_differ")
     assert told.startswith("0-2: all_reduce at train.py:88") and "3: barrier at save.py:12" in told
@@ -138,9 +158,44 @@ def test_ranks_in_different_collectives(tmp_path: Path) -> None:
 
 def test_all_ranks_in_the_same_collective_are_not_blamed(tmp_path: Path) -> None:
     for rank in range(4):
-        (tmp_path / f"rank{rank}.txt").write_text(f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5))
+        (tmp_path / f"rank{rank}.txt").write_text(
+            f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5)
+        )
     seen = look(stacks, tmp_path)
     assert not seen.values("stack.rank_odd_one_out") and not seen.values("stack.collectives_differ")
+
+
+WAITS = (
+    'Process {pid}: python main.py\n\nThread {pid} (active): "MainThread"\n'
+    "    all_gather_into_tensor (torch/distributed/distributed_c10d.py:3825)\n{way}    main (main.py:88)\n"
+)
+TRAINS = "    forward (transformers/models/qwen2/modeling_qwen2.py:242)\n    _inner_training_loop (transformers/trainer.py:2674)\n"
+EVALUATES = "    forward (transformers/models/qwen2/modeling_qwen2.py:242)\n    evaluation_loop (transformers/trainer.py:4406)\n"
+EARLIER, LATER = (
+    f"    {call} (torch/distributed/fsdp/_runtime_utils.py:{line})\n    train (recipes/loop.py:40)\n"
+    for call, line in (("_prefetch_handle", 1229), ("_unshard", 307))
+)
+
+
+@pytest.mark.parametrize(
+    ("most", "one", "told"),
+    [
+        (TRAINS, EVALUATES, "evaluation_loop (transformers/trainer.py:4406)"),
+        (
+            "    train_step (megatron/training/training.py:1420)\n    train (megatron/training/training.py:2510)\n",
+            "    save_checkpoint (megatron/training/checkpointing.py:480)\n    train (megatron/training/training.py:2602)\n",
+            "train (megatron/training/training.py:2602)",
+        ),
+        (TRAINS, TRAINS, None),
+        (EARLIER, LATER, None),  # one rank gathers ahead
+    ],
+)
+def test_ways_that_part_within_a_package(most: str, one: str, told: str | None, tmp_path: Path) -> None:
+    for rank, way in enumerate((most, most, one, most)):
+        (tmp_path / f"rank{rank}.txt").write_text(WAITS.format(pid=rank + 5, way=way))
+    seen = look(stacks, tmp_path)
+    assert seen.values("stack.rank_odd_one_out") == ([2] if told else [])
+    assert told is None or f"2: all_gather_into_tensor through {told}" in str(seen.one("stack.collectives_differ"))
 
 
 IDLE_WORKER = """Process {pid}: python train.py
@@ -158,12 +213,16 @@ Thread {pid} (idle): "MainThread"
 
 
 def test_workers_without_an_order_are_idle(tmp_path: Path) -> None:
-    seen = look(stacks, tmp_path, dump_txt="".join(IDLE_WORKER.format(pid=p) for p in (11, 12)) + COLLECTIVE.format(pid=9))
+    seen = look(
+        stacks, tmp_path, dump_txt="".join(IDLE_WORKER.format(pid=p) for p in (11, 12)) + COLLECTIVE.format(pid=9)
+    )
     assert not seen.values("stack.workers_stuck") and "dataloader" not in seen.values("stack.where")
 
 
 def test_a_lock_in_the_runs_own_code(tmp_path: Path) -> None:
-    (tmp_path / "data.py").write_text("import threading\nclass Reader:\n    def get(self):\n        with self.lock:\n            return 1\n")
+    (tmp_path / "data.py").write_text(
+        "import threading\nclass Reader:\n    def get(self):\n        with self.lock:\n            return 1\n"
+    )
     dump = (
         'Process 12: python\nThread 12 (idle): "MainThread"\n    get (data.py:4)\n    fetch (torch/utils/data/_utils/fetch.py:54)\n'
         "    _worker_loop (torch/utils/data/_utils/worker.py:374)\n"
@@ -191,7 +250,9 @@ def test_python_frames_of_gdb(tmp_path: Path) -> None:
         '    data = self._data_queue.get(timeout=timeout)\n  File "/proj/train.py", line 80, in train\n    for batch in loader:\n'
     )
     seen = look(stacks, tmp_path, bt_txt=text)
-    assert seen.one("stack.where") == "dataloader" and "called from train (/proj/train.py:80)" in seen.one("stack.group")
+    assert seen.one("stack.where") == "dataloader" and "called from train (/proj/train.py:80)" in seen.one(
+        "stack.group"
+    )
 
 
 def test_probings_backtrace(tmp_path: Path) -> None:
@@ -244,6 +305,8 @@ def test_a_main_thread_that_loads_by_itself_is_no_worker(tmp_path: Path) -> None
         "    _SingleProcessDataLoaderIter._next_data (torch/utils/data/dataloader.py:785)\n    main (train.py:6)\n"
     )
     for rank in (0, 1):
-        (tmp_path / f"rank{rank}.txt").write_text(f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5))
+        (tmp_path / f"rank{rank}.txt").write_text(
+            f"$ py-spy dump --pid 1 (rank {rank})\n" + COLLECTIVE.format(pid=rank + 5)
+        )
     seen = look(stacks, tmp_path, rank2_txt=main)
     assert seen.values("stack.rank_odd_one_out") == [2] and seen.one("stack.odd_where") == "dataloader"

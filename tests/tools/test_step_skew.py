@@ -97,3 +97,10 @@ def test_a_slow_rank_of_the_first_attempt_is_told_though_the_second_is_even(tmp_
             (folder / f"rank_{rank}.log").write_text(lines({rank: slow if rank else 0.5}))
     found = seen(tmp_path)
     assert found.values("skew.slow_rank") == [1]
+
+
+def test_few_steps_are_enough_where_all_say_the_same(tmp_path: Path) -> None:
+    clear = look(step_skew, tmp_path, train_log=lines({0: 0.2, 1: 0.2, 2: 0.9}, count=4))
+    assert clear.values("skew.slow_rank") == [2]
+    near = look(step_skew, tmp_path, train_log=lines({0: 0.2, 1: 0.2, 2: 0.26}, count=4))
+    assert near.result.outcome == "not_applicable"

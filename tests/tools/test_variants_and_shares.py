@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from folders import evidence, values, workspace
 from traindoctor.agent.reading.groups import places
 from traindoctor.agent.tools.anomalies import find_anomalies
@@ -84,3 +85,33 @@ def test_two_variants_with_one_curve(tmp_path) -> None:
     (tmp_path / "run_b.log").write_text(rows.replace("3.0000", "3.0001"))
     keys = {e.key for e in find_anomalies(Workspace([tmp_path])).evidence}
     assert "variant.identical" not in keys
+
+
+@pytest.mark.parametrize(
+    ("words", "values_of_ranks", "told"),
+    [
+        ("using micro-batch {} x 4", (8, 8, 12), "micro-batch: 12 on 2, 8 on 0"),
+        ("seq_length ................ {}", (4096, 2048, 4096), None),  # a dotted table is no announcement of this form
+        ("args: seq_length={}, lr=0.1", (4096, 2048, 4096), "seq_length: 2048 on 1, 4096 on 0"),
+        ("'gradient_accumulation_steps': {}", (4, 4, 2), "gradient_accumulation_steps: 2 on 2, 4 on 0"),
+        ("world size {}", (2, 2, 2), None),
+        ("batch size = {}/64", (8, 9, 10), None),  # progress within something
+        ("micro batch size {}% done", (8, 9, 10), None),
+    ],
+)
+def test_ranks_that_announce_another_shape_of_work(
+    words: str, values_of_ranks, told: str | None, tmp_path: Path
+) -> None:
+    logs = {f"rank_{r}_log": f"start\n{words.format(v)}\nstep 1 loss 2.0\n" for r, v in enumerate(values_of_ranks)}
+    r = rank_roster(workspace(tmp_path, **logs))
+    assert values(r, "rank.setting_differs") == ([told] * 2 if told else [])
+
+
+def test_what_changes_within_a_rank_and_other_jobs_are_not_compared(tmp_path: Path) -> None:
+    changing = {f"rank_{r}_log": "".join(f"batch size {8 + r + i}\n" for i in range(4)) for r in range(2)}
+    assert values(rank_roster(workspace(tmp_path, **changing)), "rank.setting_differs") == []
+    for job, size in (("a", 8), ("b", 16)):
+        (tmp_path / job).mkdir()
+        for rank in range(2):
+            (tmp_path / job / f"rank_{rank}.log").write_text(f"batch size {size}\nstep 1 loss 2.0\n")
+    assert values(rank_roster(Workspace([tmp_path / "a", tmp_path / "b"])), "rank.setting_differs") == []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from traindoctor.agent.library import playbooks
 from traindoctor.agent.predicates import Facts
 from traindoctor.agent.report import Report, RootCause
 from traindoctor.agent.treatment.treat import treat
-from traindoctor.agent.treatment.words import in_words
+from traindoctor.agent.treatment.words import fitting, in_words
+from traindoctor.agent.types import Evidence
 from traindoctor.agent.unified import applied
 from traindoctor.agent.workspace import Workspace
 
@@ -24,14 +26,24 @@ def run_of(folder: Path, files: dict[str, str]) -> Workspace:
     return Workspace([folder], live=False)
 
 
-def repairs(ws: Workspace, slug: str, status: str = "confirmed") -> Report:
-    """The report of a verdict by a playbook, treated."""
+def seen(key: str, value: object, text: str = "", **more: object) -> Evidence:
+    """A piece of evidence, as a tool makes it."""
+    return Evidence(**{"key": key, "value": value, "kind": "line", "text": text or str(value), **more})
+
+
+def repairs(
+    ws: Workspace, slug: str, status: str = "confirmed", proof: str = "", evidence: Sequence[Evidence] = ()
+) -> Report:
+    """The report of a verdict by a playbook, treated; proved by a line of the file `proof`, where one is named."""
     playbook = next(p for p in playbooks() if p.slug == slug)
+    facts = Facts.of(evidence)
     report = Report.model_validate({
         "status": status, "root_cause": RootCause(id=playbook.cause, playbook=slug, title=playbook.title),
-        "fixes": [in_words(f, Facts.of([])) for f in playbook.fixes],
+        "fixes": [in_words(f, facts) for f in playbook.fixes if fitting(f, facts)],
+        "evidence": [{"id": "E1", "key": "k", "kind": "line", "file": proof, "line": 1}] if proof else [],
+        "chain": [{"evidence": "E1", "role": "cause", "text": "the proof"}] if proof else [],
     })  # fmt: skip
-    treat(report, playbooks(), ws)
+    treat(report, playbooks(), ws, facts)
     return report
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.treatment.runs import fix_named, made, repairs, run_of
+from tests.treatment.runs import LOG, fix_named, made, repairs, run_of
 
 LAUNCH = """#!/bin/bash
 #SBATCH --gres=gpu:8
@@ -88,6 +88,38 @@ def test_a_record_of_the_run_is_never_changed(tmp_path: Path, name: str) -> None
     assert any("only records" in h.why for f in report.fixes for h in f.by_hand)
 
 
+ARGS = '{"per_device_train_batch_size": 512, "gradient_accumulation_steps": 1, "learning_rate": 0.0005}\n'
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "python train.py args.json > a.log",
+        "torchrun --nproc-per-node 2 \\\n  train.py ./args.json data.txt",
+        "python -u t.py --config=args.json",
+    ],
+)
+def test_a_file_called_like_a_record_that_the_launch_reads_is_changed(tmp_path: Path, launch: str) -> None:
+    report = repairs(run_of(tmp_path, {"args.json": ARGS, "launch.sh": f"#!/bin/bash\n{launch}\n"}), "loss/lr_too_high")
+    assert {p.file for p in report.patches} == {"args.json"}
+
+
+@pytest.mark.parametrize(
+    "launch",
+    ["python train.py > args.json", "python train.py tune.yaml  # see args.json", "# python train.py args.json", "cat args.json",
+     "python train.py && rm args.json", "python make.py; cat args.json",
+     "python train.py my_args.json", "python train.py args.json.bak"],
+)  # fmt: skip
+def test_a_record_that_the_launch_does_not_read_is_left(tmp_path: Path, launch: str) -> None:
+    report = repairs(run_of(tmp_path, {"args.json": ARGS, "launch.sh": f"#!/bin/bash\n{launch}\n"}), "loss/lr_too_high")
+    assert "args.json" not in {p.file for p in report.patches}
+    state = ARGS.replace("}", ', "_n_gpu": 1}')
+    report = repairs(
+        run_of(tmp_path, {"args.json": state, "launch.sh": "python train.py args.json\n"}), "loss/lr_too_high"
+    )
+    assert "args.json" not in {p.file for p in report.patches}
+
+
 def test_the_healthy_run_beside_it_is_never_changed(tmp_path: Path) -> None:
     from traindoctor.agent.workspace import Workspace
 
@@ -96,6 +128,25 @@ def test_the_healthy_run_beside_it_is_never_changed(tmp_path: Path) -> None:
     ws = Workspace([tmp_path / "bad"], good=[tmp_path / "good"], live=False)
     report = repairs(ws, "loss/lr_too_high")
     assert report.patches and all(p.file.startswith("r1/") for p in report.patches)
+
+
+@pytest.mark.parametrize("proof", ["", "train.log", "train.yaml"])
+def test_an_earlier_run_kept_inside_this_one_is_never_changed(tmp_path: Path, proof: str) -> None:
+    inside = {"last-week/train.yaml": HF, "last-week/train.log": LOG, "more/old/train.yaml": HF, "more/old/a.log": LOG}
+    report = repairs(run_of(tmp_path, {"train.yaml": HF, **inside}), "loss/lr_too_high", proof=proof)
+    assert {p.file for p in report.patches} == {"train.yaml"}
+
+
+def test_a_run_inside_that_is_the_one_that_failed_is_repaired(tmp_path: Path) -> None:
+    files = {"train.yaml": HF, "second/train.yaml": HF, "second/train.log": LOG}
+    report = repairs(run_of(tmp_path, files), "loss/lr_too_high", proof="second/train.log")
+    assert "second/train.yaml" in {p.file for p in report.patches}
+
+
+def test_a_folder_of_configs_and_one_with_no_twin_further_out_are_the_runs_own(tmp_path: Path) -> None:
+    files = {"conf/train.yaml": HF, "stage/tune.yaml": HF, "stage/tune.log": LOG}
+    report = repairs(run_of(tmp_path, files), "loss/lr_too_high", proof="train.log")
+    assert {p.file for p in report.patches} == {"conf/train.yaml", "stage/tune.yaml"}
 
 
 def test_a_sum_that_would_not_come_out_is_not_offered(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_what_depends_on_the_site_is_never_a_value() -> None:
             for value in recipe(fix, lambda name: None).values.values():
                 assert not (isinstance(value, str) and "<" in value), (playbook.slug, fix.title)
             for name, value in fix.env.items():
-                assert not value.startswith(("/", "eth", "mlx")), (playbook.slug, name)
+                assert not (value or "").startswith(("/", "eth", "mlx")), (playbook.slug, name)
 
 
 def test_off_and_absent_are_one() -> None:

@@ -74,3 +74,11 @@ def test_what_nothing_sets_is_not_said_to_be_off(tmp_path: Path) -> None:
     why = report.fixes[fix_named(report, "Do not pin")].why
     assert "has this already" not in why
     assert "on by default" in why
+
+
+def test_a_repair_comes_before_what_only_helps_to_find_the_cause(tmp_path: Path) -> None:
+    script = "#!/bin/bash\ntorchrun --nproc_per_node 2 train.py --ddp_find_unused_parameters False\n"
+    report = repairs(run_of(tmp_path, {"launch.sh": script}), "dist/unused_parameters")
+    patched = [f for f in report.fixes if f.patches]
+    assert [f.finds for f in patched] == [False, True]
+    assert patched[1].named == f"A help, no repair: {patched[1].title}"

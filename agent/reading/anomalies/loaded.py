@@ -16,7 +16,8 @@ _LOADED = re.compile(
     rb"|\binit\w* (?:model )?from .{0,60}(?:checkpoint|ckpt|pretrain)"
 )
 _HEAD = 2000  # lines before the first loss
-_NEAR, _SAME, _FELL = 0.03, 0.02, 0.7
+_EARLY, _ABOVE = 10, 1.3  # steps at which a first loss is that of the weights as they came; above that of new ones
+_NEAR, _SAME, _FELL = 0.03, 0.03, 0.7
 
 
 def loaded_findings(ws: Workspace, series: Sequence[Series], settings: Sequence[PlainSetting]) -> Iterator[Finding]:
@@ -34,6 +35,17 @@ def loaded_findings(ws: Workspace, series: Sequence[Series], settings: Sequence[
         chance = any(abs(first - math.log(n)) < _NEAR * math.log(n) for n in sizes)
         if chance or any(_as(first, other) for other in curves[:24] if not loading[id(other)]):
             yield curve.at("loss.as_untrained", plain(first), 0)
+
+
+def worse_findings(ws: Workspace, series: Sequence[Series]) -> Iterator[Finding]:
+    """`loss.above_untrained`: weights are said to be loaded, and the loss starts far above where new models started."""
+    for metric in ("loss", "eval_loss"):
+        logs = [s for s in series if s.metric == metric and s.file.role == "log" and s.finite.any() and not s.rl]
+        begun = [c for c in map(Curve, logs[:24]) if c.series.stepped and c.steps[0] <= _EARLY]
+        fresh = [float(c.values[0]) for c in begun if not _loads(ws, c)]
+        for curve in begun if fresh else ():
+            if float(curve.values[0]) > _ABOVE * max(fresh) and _loads(ws, curve):
+                yield curve.at("loss.above_untrained", plain(curve.values[0]), 0)
 
 
 def _as(first: float, other: Curve) -> bool:

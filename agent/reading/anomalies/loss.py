@@ -74,9 +74,12 @@ def _not_finite(series: Series, group: Group) -> Iterator[Finding]:
         return
     if first <= 4 or (series.stepped and series.steps[first] <= 10):
         yield Finding("loss.nan_in_first_steps", True, series, first)
-    ramp = _ramp(group.series.get("grad_norm"), int(series.offsets[first])) or _ramp(series, int(series.offsets[first]))
+    curves = (group.series.get("grad_norm"), series)
+    ramp = next((r for c in curves if (r := _ramp(c, int(series.offsets[first])))), None)
     finite = np.flatnonzero(np.isfinite(before))
-    if ramp is not None:
+    if ramp is not None and _is_one_step(*ramp):
+        yield Finding("loss.nan_after_jump", True, *ramp)
+    elif ramp is not None:
         yield Finding("loss.nan_after_ramp", True, *ramp)
         if ramp[0].metric == "grad_norm":
             yield Finding("grad_norm.ramp_before_nan", True, *ramp)
@@ -84,14 +87,36 @@ def _not_finite(series: Series, group: Group) -> Iterator[Finding]:
         yield Finding("loss.nan_flat_before", True, series, int(finite[-1]))
 
 
+def ending_findings(found: Sequence[Group]) -> Iterator[Finding]:
+    """`loss.nan_until_end`: the last loss of a run is not finite, and no other file has the run going on soundly."""
+    losses = [s for g in found if (s := g.series.get("loss")) is not None and s.count]
+    for series in losses:
+        if not series.finite[-1] and not any(_goes_on(series, later) for later in losses):
+            yield Finding("loss.nan_until_end", True, series, len(series) - 1)
+
+
+def _goes_on(series: Series, later: Series) -> bool:
+    """Whether another curve of the same rank and variant reaches a later step, and is finite there."""
+    same = (_place(series), series.file.run) == (_place(later), later.file.run)
+    if not same or series.file.name == later.file.name or not (series.stepped and later.stepped):
+        return False
+    return bool(later.finite[-1]) and later.steps[-1] > series.steps[-1]
+
+
+def _place(series: Series) -> tuple[int | None, str | None]:
+    rank = series.rank if series.rank is not None else series.file.rank
+    return rank, series.variant or series.file.variant
+
+
 def _ramp(series: Series | None, offset: int) -> tuple[Series, int] | None:
     """Where a curve stood just before `offset`, when it had been climbing: three times its level by then."""
     if series is None:
         return None
     places = np.flatnonzero((series.offsets < offset) & series.finite)[-40:]
-    if len(places) < 5:
-        return None
     values = series.values[places]
+    if len(places) < 5:  # too few for a level: a steep climb from point to point is one all the same
+        steep = len(places) >= 3 and values[0] > 0 and (np.diff(values) > 0).all() and values[-1] > 10 * values[0]
+        return (series, int(places[-1])) if steep else None
     base = float(np.median(values[: max(3, len(values) * 2 // 3)]))
     rise = 3.0 if series.metric == "grad_norm" else 1.5
     last = float(np.median(values[-2:]))
@@ -105,6 +130,17 @@ def _ramp(series: Series | None, offset: int) -> tuple[Series, int] | None:
     return None
 
 
+def _is_one_step(series: Series, last: int) -> bool:
+    """Whether a climb is one step alone, level until the step before; told only where each step is logged."""
+    places = np.flatnonzero(series.finite[: last + 1])[-40:]
+    if len(places) < 20 or not series.stepped or (np.diff(series.steps[places][-10:]) != 1).any():
+        return False
+    values = series.values[places]
+    level, now = values[:-1], float(values[-1])
+    base = float(np.median(level))
+    return now > 10 * base > 0 and bool(level[-3:].max() < max(1.5 * base, float(np.quantile(level[:-3], 0.9))))
+
+
 def _zero(curve: Curve) -> Iterator[Finding]:
     start, end = longest_run(curve.values == 0.0)
     length = end - start
@@ -116,6 +152,8 @@ def _zero(curve: Curve) -> Iterator[Finding]:
     yield curve.at("loss.zero", plain(curve.steps[start]), start)
     if start == 0:
         yield curve.at("loss.zero_from_start", True, 0)
+    elif len(before) >= 2 and end == len(curve):
+        yield curve.at("loss.zero_after_finite", plain(curve.steps[start]), start)
 
 
 def _constant(curve: Curve, settings: Sequence[PlainSetting]) -> Iterator[Finding]:

@@ -11,6 +11,8 @@ from ..shape import level, longest_run, rolling_mean, rolling_median, runs, spik
 from .finding import Curve, Finding, Group, plain
 from .progress import decreasing
 
+SEARCH = 16  # halvings within which a scaler that starts as high as usual has found its range
+_FINE = 0.15  # least rate above zero, of the peak: a log that shows it has decimals enough
 _ALARMING_GSS = 15.0  # 50 and more is critical; heavy-tailed but healthy gradients reach ten
 
 
@@ -59,11 +61,20 @@ def _gradient_not_finite(series: Series, group: Group) -> Iterator[Finding]:
         return
     loss = group.series.get("loss")
     start, end = longest_run(bad)
-    # A scaler that looks for its range skips a step or two; that alone is no finding.
-    lasting = end - start >= 3 or end == len(series) or (loss is not None and not loss.finite.all())
+    # A scaler that looks for its range skips a step or two, and more of the first ones; that alone is no finding.
+    searching = start == 0 and end <= SEARCH and len(series) >= 4 * end
+    only_skips = end == len(series) and loss is not None and _goes_on_beside(loss, series)
+    lasting = (end - start >= 3 and not searching) or end == len(series) or (loss is not None and not loss.finite.all())
+    if only_skips:
+        return
     if lasting or series.nans + series.infs > max(5, 0.05 * series.count):
         first = int(np.flatnonzero(bad)[0]) if not lasting else start
         yield Finding("grad_norm.nonfinite_step", plain(series.steps[first]), series, first)
+
+
+def _goes_on_beside(loss: Series, series: Series) -> bool:
+    """Whether a norm is printed for skipped steps alone: a finite loss has many more points, and goes on after it."""
+    return bool(loss.finite.all()) and len(loss) >= 4 * len(series) and float(loss.steps[-1]) > float(series.steps[-1])
 
 
 def _gradient_spikes(curve: Curve) -> Iterator[Finding]:
@@ -97,6 +108,8 @@ def _learning_rate(group: Group) -> Iterator[Finding]:
     tail_only = end == len(values) and start > 0
     if end - start >= (3 if not tail_only else max(3, 0.1 * len(values))):
         yield curve.at("learning_rate.zero", plain(curve.steps[start]), start)
+        if tail_only and _resolved(values):
+            yield curve.at("learning_rate.zero_share", plain(round((end - start) / len(values), 3)), start)
     if len(curve) >= 3 and values.max() > 0 and values.max() - values.min() <= 1e-9 * values.max():
         if len(curve) >= 5:
             yield curve.at("learning_rate.constant", plain(values[0]), 0)
@@ -104,6 +117,12 @@ def _learning_rate(group: Group) -> Iterator[Finding]:
     if len(curve) >= 3 and top > 0 and values[0] < 0.9 * values[top] and (np.diff(values[: top + 1]) >= -1e-12).all():
         yield curve.at("learning_rate.warmup_seen", True, top)
     yield from _rate_jumps(curve)
+
+
+def _resolved(values: np.ndarray) -> bool:
+    """Whether the zeros are zeros: a log of few decimals shows the last part of any decay as 0."""
+    above = values[values > 1e-12]
+    return bool(len(above)) and float(above.min()) <= _FINE * float(above.max())
 
 
 def _rate_jumps(curve: Curve) -> Iterator[Finding]:
@@ -152,3 +171,22 @@ def _loss_scale(group: Group) -> Iterator[Finding]:
         )
         if total > 3:
             yield curve.at("loss_scale.skips", plain(total), int(np.flatnonzero(values > 0)[-1]))
+        if _overflows_always(curve, series):
+            yield curve.at("loss_scale.overflows_always", plain(curve.steps[-1]), len(curve) - 1)
+
+
+def _overflows_always(curve: Curve, scale: Series | None) -> bool:
+    """Whether every step that was printed was skipped: at first that is the search for a scale, later it is not.
+
+    Megatron counts the steps since the line before ("number of skipped iterations"), others all of the run.
+    """
+    if len(curve) < 4:
+        return False
+    values, gaps = curve.values, np.diff(curve.steps)
+    since_last = curve.series.raw.lower().startswith("number")
+    counted = values[1:] if since_last else np.diff(values)
+    if gaps.min() < 1 or values[0] < 1 or (counted < gaps).any():
+        return False
+    covered = curve.steps[-1] - curve.steps[0] + 1
+    still = scale is not None and scale.metric == "loss_scale" and len(set(scale.values[-8:])) == 1
+    return covered > 2 * SEARCH or (still and covered >= SEARCH)

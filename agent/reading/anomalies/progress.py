@@ -9,6 +9,7 @@ import numpy as np
 from ..shape import change, noise, rolling_median, runs, smooth, spikes
 from .finding import Curve, Finding, Group, plain
 
+_FALLING = 0.03  # of the loss over the last quarter
 _NEAR_ZERO = 0.05  # nats; below it both losses are done, and their ratio is noise and dropout
 
 
@@ -137,6 +138,18 @@ def _validation(held: Curve, train: Curve | None) -> Iterator[Finding]:
             if ratio < 0.7 and around - float(held.values[last]) > _NEAR_ZERO:
                 yield held.at("eval.below_train", plain(round(ratio, 4)), last)
     yield from _worsening(held, train)
+    yield from _still_falling(held)
+
+
+def _still_falling(held: Curve) -> Iterator[Finding]:
+    """`eval.still_falling`: validation was still getting better when the run ended, beyond its noise."""
+    values = held.values
+    if len(values) < 6 or values.min() <= 0:
+        return
+    last = max(2, len(values) // 8)
+    end, before = float(np.median(values[-last:])), float(np.median(values[-3 * last : -2 * last]))
+    if end < (1 - _FALLING) * before and before - end > 3 * noise(values[-4 * last :]):
+        yield held.at("eval.still_falling", plain(round(1 - end / before, 4)), len(values) - 1)
 
 
 def _nearest(train: Curve, held: Curve, position: int) -> int:

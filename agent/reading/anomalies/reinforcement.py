@@ -14,6 +14,8 @@ def reinforcement_findings(group: Group) -> Iterator[Finding]:
     """The curves of an RL run. Also the balance of experts, which is judged in the same way."""
     yield from _reward(group)
     yield from _zero_on_policy(group)
+    yield from _no_margin(group)
+    yield from _kl_term(group)
     yield from _kl(group)
     yield from _entropy(group)
     yield from _lengths(group)
@@ -74,6 +76,38 @@ def _zero_on_policy(group: Group) -> Iterator[Finding]:
             yield reward.at("loss.zero_on_policy", True, min(place, len(reward) - 1))
 
 
+def _kl_term(group: Group) -> Iterator[Finding]:
+    """A loss that rises in step with the KL divergence: centred advantages add up to nothing, the penalty is left."""
+    loss, kl = group.curve("loss"), group.curve("kl")
+    if loss is None or kl is None or group.curve("reward") is None or group.nonfinite:
+        return
+    _, a, b = np.intersect1d(loss.steps, kl.steps, return_indices=True)
+    late = slice(len(a) // 2, None)
+    penalty, divergence = loss.values[a][late], kl.values[b][late]
+    if len(a) < 10 or penalty.min() <= 0 or divergence.min() <= 0:
+        return
+    shares = penalty / divergence
+    early = float(np.median(loss.values[a][: max(3, len(a) // 4)]))
+    rises = float(np.median(penalty)) > 2 * max(early, 0.0)
+    if rises and float(np.median(shares)) <= 1 and mad(shares) < 0.15 * float(np.median(shares)):
+        yield loss.at("loss.is_kl_term", plain(round(float(np.median(shares)), 4)), int(a[-1]))
+
+
+def _no_margin(group: Group) -> Iterator[Finding]:
+    """Preference rewards of exactly zero after the first step: the policy is its reference, or beta is zero.
+
+    Where even the log-probabilities are exactly zero, no token of the answers is counted.
+    """
+    sides = [group.curve(name) for name in ("reward_chosen", "reward_rejected", "reward_margin")]
+    curves = [c for c in sides if c is not None]
+    if len(curves) < 2 or any(len(c) < 4 or c.values[1:].any() for c in curves):
+        return
+    last = len(curves[0]) - 1
+    logps = group.curve("logps_chosen")
+    counted = logps is None or bool(logps.values.any())
+    yield curves[0].at("reward.no_margin" if counted else "reward.no_answer_tokens", True, last)
+
+
 def _collapse(curve: Curve) -> int | None:
     """Where the curve fell by most of what it had gained (or of its level), for good."""
     values = curve.values
@@ -110,16 +144,30 @@ def _kl(group: Group) -> Iterator[Finding]:
 
 def _entropy(group: Group) -> Iterator[Finding]:
     entropy = group.curve("entropy")
+    alike = _alike(group)
+    if alike is not None:
+        yield alike
     if entropy is None or len(entropy) < 6:
         return
     first, last = level(entropy.values, head(len(entropy), 0.15, 2)), level(entropy.values, tail(len(entropy), 0.15, 2))
-    if first > 0 and last < 0.15 * first and not _won(group):
+    if first > 0 and last < 0.15 * first and (alike is not None or not _won(group)):
         low = int(np.flatnonzero(entropy.values < 0.3 * first)[0])
         yield entropy.at("entropy.collapsed", plain(round(last, 5)), low)
     elif first > 0 and last < 0.5 * first and trend(entropy) == "falling":
         yield entropy.at("entropy.falling", plain(round(last / first, 4)), len(entropy) - 1)
     elif first > 0 and last > 2 * first and trend(entropy) == "rising":
         yield entropy.at("entropy.rising", plain(round(last / first, 4)), len(entropy) - 1)
+
+
+def _alike(group: Group) -> Finding | None:
+    """Where the share of distinct samples fell for good: other prompts, one text. A right policy keeps it."""
+    curve = group.curve("diversity")
+    if curve is None or len(curve) < 6 or not group.rl:
+        return None
+    first, last = level(curve.values, head(len(curve), 0.15, 2)), level(curve.values, tail(len(curve), 0.25, 2))
+    if first <= 0 or last > 0.2 * first:
+        return None
+    return curve.at("entropy.samples_alike", plain(round(last, 5)), len(curve) - 1)
 
 
 def _won_early(reward: Curve) -> bool:

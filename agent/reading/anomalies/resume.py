@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...workspace import Workspace
 from ..files import Line, RunFile
+from ..resume_parts import mixed_parts
 from ..series import Series
+from ..settings import read_settings
 from ..shape import mad, noise
 from .finding import Curve, Finding, Group, plain
 
@@ -19,7 +22,10 @@ _RESUME = re.compile(
     rb"load(?:ed|ing)? .{0,60}checkpoint.{0,80} at iteration|continuing training|continue from)"
 )
 _STEP = re.compile(rb"(?i)(?:step|iter(?:ation)?|global_step|checkpoint-|step[_-])\s*[:=]?\s*(\d{1,9})")
-_NOT_RESUME = re.compile(rb"(?i)checkpoint shards|resume(?:_from_checkpoint)?[\"']?\s*[:=]\s*(?:none|null|false)")
+_NOT_RESUME = re.compile(
+    rb"(?i)checkpoint shards"
+    rb"|resum\w{0,3}(?:[ _]from)?(?:_checkpoint)?[\"']?\s*[:= ]\s*[\"']?(?:none|null|false|nothing)\b"
+)
 _DATA = re.compile(rb"(?i)\b(?:shards?|data ?loader|dataset|sampler|offset|streaming|file|epoch)\b|Loader")
 _NUMBERS = re.compile(rb"\d+")
 _STAMP = re.compile(rb"^\s*\[?\d{4}-\d\d-\d\d[T ][\d:.,]+\w*\]?|^\s*\[?\d\d:\d\d:\d\d[.,\d]*\]?")
@@ -70,6 +76,27 @@ def _note(opened: dict[bytes, list[tuple[int, bytes]]], found: list[Restart], li
         earlier.append((line.number, numbers))
 
 
+def all_restarts(ws: Workspace) -> list[Restart]:
+    """Resume lines of all logs; looked for once."""
+    return ws.memo(
+        "restarts", lambda: [r for f in ws.by_role("log") if f.size < 64 << 20 for r in restarts(f, ws.lines(f))]
+    )
+
+
+def skip_findings(ws: Workspace, all_restarts: Sequence[Restart]) -> Iterator[Finding]:
+    """`resume.data_skip_off`: a run that was resumed was told not to pass over the batches it had trained on."""
+    for s in read_settings(ws).asked("ignore_data_skip") if all_restarts else ():
+        if s.value is True and not s.file.good:
+            yield Finding("resume.data_skip_off", True, file=s.file, line=s.line)
+
+
+def part_findings(ws: Workspace) -> Iterator[Finding]:
+    """`resume.optimizer_elsewhere`: the optimizer's state is taken from another run or step than the weights."""
+    for mixed in mixed_parts(ws):
+        for s in (mixed.weights, mixed.optimizer):
+            yield Finding("resume.optimizer_elsewhere", mixed.says, file=s.file, line=s.line)
+
+
 def restart_findings(all_restarts: Iterable[Restart]) -> Iterator[Finding]:
     """Every resume with its step, and the data lines that began again after it."""
     for restart in all_restarts:
@@ -83,17 +110,42 @@ def resumed_elsewhere(series: Sequence[Series], all_restarts: Iterable[Restart])
     """A resumed run that has a log of its own, against the end of the only other log: rate and loss should go on."""
     marked = {r.file.name for r in all_restarts}
     for metric in ("learning_rate", "loss"):
-        curves = {s.file.name: Curve(s) for s in series if s.metric == metric and s.finite.any() and not s.file.good}
-        later = [name for name in curves if name in marked]
-        earlier = [name for name in curves if name not in marked]
-        if len(later) != 1 or len(earlier) != 1:
+        own = [s for s in series if s.metric == metric and s.finite.any() and not s.file.good]
+        logs = [s for s in own if s.file.role == "log"]  # what a logger kept beside them says the same once more
+        curves = {s.file.name: Curve(s) for s in (logs if len({s.file.name for s in logs}) > 1 else own)}
+        if len(curves) != 2:
             continue
-        end, start = float(curves[earlier[0]].values[-1]), float(curves[later[0]].values[0])
+        later = [name for name in curves if name in marked] or _taken_up(curves)
+        if len(later) != 1:
+            continue
+        before, after = (curves[next(name for name in curves if name != later[0])], curves[later[0]])
+        at = _place_of(before, after)
+        end, start = float(before.values[at]), float(after.values[0])
         if metric == "learning_rate" and end > 0 and not 0.4 < start / end < 2.5:
-            yield curves[later[0]].at("resume.lr_reset", plain(start), 0)
-            yield curves[earlier[0]].at("resume.lr_before", plain(end), len(curves[earlier[0]]) - 1)
+            yield after.at("resume.lr_reset", plain(start), 0)
+            yield before.at("resume.lr_before", plain(end), at)
         elif metric == "loss" and end > 0 and start > 1.3 * end:
-            yield curves[later[0]].at("resume.curve_jump", plain(round(start / end, 4)), 0)
+            yield after.at("resume.curve_jump", plain(round(start / end, 4)), 0)
+
+
+def _taken_up(curves: dict[str, Curve]) -> list[str]:
+    """The log that begins in mid-run, at steps that the other, which began at the start, reached or comes to next."""
+    found = []
+    for name, curve in curves.items():
+        other = next(c for n, c in curves.items() if n != name)
+        if not (curve.series.stepped and other.series.stepped) or len(other) < 5:
+            continue
+        first, last, each = float(curve.steps[0]), float(other.steps[-1]), float(np.median(np.diff(other.steps)))
+        if each > 0 and other.steps[0] <= 2 * each and 0.2 * last < first <= last + 2 * each and first > 10 * each:
+            found.append(name)
+    return found
+
+
+def _place_of(before: Curve, after: Curve) -> int:
+    """Where a curve was left by the one that goes on from it: at its end, or at the step where the other begins."""
+    if not (before.series.stepped and after.series.stepped) or after.steps[0] <= before.steps[0]:
+        return len(before) - 1
+    return max(0, int(np.searchsorted(before.steps, after.steps[0], side="right")) - 1)
 
 
 def resume_findings(group: Group) -> Iterator[Finding]:

@@ -73,7 +73,8 @@ def _expected(ws: Workspace, checkpoint: Checkpoint, held: list[Checkpoint]) -> 
         yield from _verl(names)
     if checkpoint.framework == "megatron":
         yield from _megatron(ws, checkpoint, names)
-    yield from _gaps(bases)
+    beside = {f.path.name for f in ws.by_role("checkpoint") if f.path.parent in {g.path.parent for g in checkpoint.all}}
+    yield from ((name, why) for name, why in _gaps(bases) if name not in beside)
     yield from _against_others(checkpoint, names, held)
 
 
@@ -191,8 +192,10 @@ def _gaps(bases: Iterable[str]) -> Iterator[tuple[str, str]]:
     for (head, rest), ranks in sets.items():
         last = max(ranks)
         if last <= 16 * _MOST and len(ranks) * 2 > last:
+            digits = ranks[last][len(head) : len(ranks[last]) - len(rest)]
+            width = len(digits) if digits.isdigit() and digits.startswith("0") else 1
             for rank in sorted(set(range(last)) - set(ranks))[:_SHOWN]:
-                yield f"{head}{rank}{rest}", f"rank {last} has one"
+                yield f"{head}{rank:0{width}d}{rest}", f"rank {last} has one"
 
 
 def _against_others(checkpoint: Checkpoint, names: set[str], held: list[Checkpoint]) -> Iterator[tuple[str, str]]:

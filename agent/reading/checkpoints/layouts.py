@@ -114,7 +114,7 @@ def _grouped(ws: Workspace) -> list[Checkpoint]:
     groups: dict[tuple[str, str], dict[str, list[RunFile]]] = defaultdict(lambda: defaultdict(list))
     marks: dict[tuple[str, str], set[str]] = defaultdict(set)
     for file in ws.files:
-        if file.path.name in TRACKERS:
+        if file.path.name in TRACKERS or file.role in ("data", "record"):  # a batch that the recorder kept is no save
             continue
         found = _place(ws, file)
         if found is None:

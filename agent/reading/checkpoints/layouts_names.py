@@ -39,7 +39,7 @@ _PARTS: list[tuple[re.Pattern[str], str]] = [
     )
 ]  # fmt: skip
 TRACKERS = ("latest", "latest_universal", "latest_checkpointed_iteration.txt", "latest_checkpoint.txt")
-_WEIGHTS = re.compile(r"\.(safetensors|pt|pth|bin|ckpt)$", re.IGNORECASE)
+_WEIGHTS = re.compile(r"\.(safetensors|bin|(pt|pth|ckpt)(\.tar)?)$", re.IGNORECASE)
 _STEP_FOLDER = re.compile(
     r"^(?:tmp[-_])?(?P<word>checkpoint|ckpt|global_?step|iter|iteration|step|epoch|save)s?[-_=]?(?P<step>\d{1,12})"
     r"(?:[-_]universal)?(?P<tail>(?:[-_.](?:tmp|unfinished|incomplete|partial|saving|bak|old))*)$",
@@ -89,7 +89,7 @@ def step_of_folder(name: str) -> tuple[str, int] | None:
 def step_of_file(name: str) -> tuple[str, int] | None:
     """The same for a file that holds a save of its own: `epoch=0-step=4.ckpt`, `model_0100.pt`. Epochs last."""
     stem = PurePath(name).name
-    while (suffix := PurePath(stem).suffix.lower()) in (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".tmp"):
+    while (suffix := PurePath(stem).suffix.lower()) in (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".tmp", ".tar"):
         stem = stem[: -len(suffix)]
     if _SHARD.search(stem):
         return None

@@ -51,6 +51,13 @@ def reasons(item: Item) -> Iterator[str]:
     yield from _answers(item)
 
 
+def is_right(item: Item) -> bool | None:
+    """Whether an item was counted as right; where nobody says, whether what was extracted is the answer."""
+    if item.right is not None or item.extracted is None or not (gold := answer_of(item.gold)):
+        return item.right
+    return not item.invalid and same(item.extracted, gold)
+
+
 def _cut(item: Item) -> bool:
     """Ended by the limit of tokens: said so, or as long as the limit."""
     if item.finish:

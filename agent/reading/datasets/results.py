@@ -23,8 +23,9 @@ WHOLE = 32 << 20  # bytes of a JSON file that is read in one piece
 HEAD = 64 << 10
 _NUMBERED = re.compile(rb'\s*"(\d+)":')
 
-_OUTPUT = ("resps", "prediction", "completion", "response", "generated_text", "generation", "model_output", "output",
-           "raw_output", "origin_prediction", "model_response", "raw_prediction", "answer_text")  # fmt: skip
+_OUTPUT = ("resps", "prediction", "completion", "response", "generated_text", "generation", "generated", "model_output",
+           "output", "output_text", "decoded", "raw_output", "origin_prediction", "model_response", "raw_prediction",
+           "answer_text")  # fmt: skip
 _EXTRACTED = ("filtered_resps", "extracted", "extracted_answer", "pred", "parsed", "parsed_answer", "predictions",
               "filtered", "predicted", "prediction", "model_answer")  # fmt: skip
 _GOLD = ("target", "gold", "reference", "references", "ground_truth", "expected", "correct_answer", "gold_answer",
@@ -32,7 +33,7 @@ _GOLD = ("target", "gold", "reference", "references", "ground_truth", "expected"
 _CORRECT = ("exact_match", "acc", "correct", "is_correct", "score", "em", "pass", "passed", "acc_norm", "pass@1")
 _PROMPT = ("arguments", "prompt", "origin_prompt", "question", "input", "query", "problem", "instruction")
 _SIGN = re.compile(
-    rb'"(?:filtered_resps|prediction|predictions|pred|extracted(?:_answer)?|generated_text|completion|response|model_output'
+    rb'"(?:filtered_resps|prediction|predictions|pred|extracted(?:_answer)?|generat(?:ed(?:_text)?|ion)|completion|response|model_output'
     rb'|origin_prediction|model_answer|parsed)"\s*:'
 )
 _GOLDEN = re.compile(

@@ -46,8 +46,10 @@ class Recording:
 
     @property
     def world(self) -> tuple[int, ...]:
-        """Every rank that any process group of any dump names."""
-        named = {ranks for d in self.dumps.values() for ranks in d.members.values()}
+        """Every rank that any process group of any dump names, and those below the last where no dump names any."""
+        named = {ranks for d in self.dumps.values() for ranks in d.members.values() if ranks}
+        if not named and not self.guessed:
+            return tuple(range(max(self.dumps, default=-1) + 1))  # with several groups Gloo's dumps list nobody
         return tuple(sorted(set(self.dumps).union(*named)))
 
     @property

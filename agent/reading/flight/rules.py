@@ -11,6 +11,11 @@ _FREE: dict[str, tuple[int, ...]] = {
     "alltoall_base": (2, 3), "all_gather_v": (2, 3), "reduce_scatter_v": (2, 3), "scatter": (2, 4), "gather": (3, 5),
     "reduce": (3, 5), "_reduce_oop": (3, 5), "broadcast": (4,), "_broadcast_oop": (2, 4),
 }  # fmt: skip
+TOGETHER = frozenset({  # none of their members ends before all have entered
+    "all_reduce", "all_reduce_coalesced", "all_reduce_barrier", "barrier", "all_gather", "_all_gather_base",
+    "all_gather_into_tensor_coalesced", "all_gather_coalesced", "reduce_scatter", "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced", "all_to_all", "all_to_all_single", "alltoall", "alltoall_base",
+})  # fmt: skip
 KINDS = ("op", "size", "dtype")
 
 

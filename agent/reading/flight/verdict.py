@@ -9,7 +9,7 @@ from ... import deadline
 from .dump import Dump, Work
 from .groups import Group
 from .recordings import Recording
-from .rules import Row, kinds, shift, strict
+from .rules import TOGETHER, Row, kinds, operation, shift, strict
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ def verdict(group: Group, recording: Recording) -> Verdict:
     wrapped = [group.work[r].first() for r in group.work if recording.dumps[r].begins > 0]
     found.lost = bool(wrapped)
     found.base = max(wrapped, default=0)
-    found.behind = [r for r in present if found.last[r] < found.front]
+    found.behind = _late([r for r in present if found.last[r] < found.front], found, recording)
     _differ(found)
     _states(found, recording)
     if found.kinds:
@@ -91,6 +91,27 @@ def verdict(group: Group, recording: Recording) -> Verdict:
         found.seq = found.front
     _entered(found)
     return found
+
+
+def _late(behind: list[int], found: Verdict, recording: Recording) -> list[int]:
+    """Of the ranks behind, those that did not take part later, after their dump was written.
+
+    What needs every rank to end, and was followed by more on the same rank, has ended on all of them. A dump without
+    any entry is no older one: nothing was recorded.
+    """
+    if not behind:
+        return []
+    proved = 0
+    for rank, work in found.group.work.items():
+        dump = recording.dumps[rank]
+        newest = max(w.records[-1] for works in (dump.work, dump.peers) for w in works.values())
+        for at in range(len(work.rows) - 1, -1, -1):
+            if work.rows[at][0] <= proved:
+                break
+            if work.records[at] < newest and operation(work.rows[at][1]) in TOGETHER and done(dump, work.states[at]):
+                proved = work.rows[at][0]
+                break
+    return [r for r in behind if found.last[r] >= proved or not found.last[r]]
 
 
 def _differ(found: Verdict) -> None:

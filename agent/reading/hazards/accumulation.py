@@ -11,7 +11,14 @@ from .loops import OPTIMIZER, SCHEDULER, calls_in, gate_of, steps_of, training_l
 from .project import Code, Hazard, Project, detects
 
 _COUNT = re.compile(r"accum|grad_acc|iters_to_acc", re.IGNORECASE)
-_SELF_SCALED = ("accelerator.accumulate", "deepspeed.initialize", "accelerator.backward", "fabric.backward")
+_SELF_SCALED = ("accelerator.accumulate", "deepspeed.initialize", "fabric.backward")
+# Where `accelerator.backward` learns by how much it divides; told nothing, it divides by one.
+_TOLD = ("gradient_accumulation_steps", "gradient_accumulation_plugin", "GradientAccumulationPlugin",
+         "deepspeed_plugin", "ACCELERATE_GRADIENT_ACCUMULATION")  # fmt: skip
+_TELLS = re.compile(
+    r"^(?:print|write|writerow|append|log|log_\w+|info|debug|update|set_postfix\w*|set_description|add_scalar)$"
+)
+_MOVES = ("add_", "sub_", "addcdiv_", "addcmul_", "lerp_", "copy_", "_foreach_add_", "_foreach_sub_")
 
 
 @detects("unscaled_accumulation", "zero_grad_in_accumulation", "backward_in_gate")
@@ -24,7 +31,8 @@ def gated(code: Code, project: Project) -> Iterator[Hazard]:
         if gate is None or not _COUNT.search(" ".join(names(gate.test))):
             continue
         backward = calls_in(loop, "backward", "manual_backward")
-        if not code.mentions(*_SELF_SCALED) and not _divided(loop):
+        scaled = code.mentions(*_SELF_SCALED) or (code.mentions("accelerator.backward") and not _untold(code, project))
+        if not scaled and not _divided(s, loop):
             yield Hazard("unscaled_accumulation", backward[0].lineno)
         for clear in calls_in(loop, "zero_grad"):
             if s.loop_of(clear) is loop and gate_of(s, clear, loop) is None and not s.guarded(clear, loop):
@@ -33,13 +41,30 @@ def gated(code: Code, project: Project) -> Iterator[Hazard]:
             yield Hazard("backward_in_gate", backward[0].lineno)
 
 
-def _divided(loop: ast.AST) -> bool:
-    """Whether anything in the loop is divided, or multiplied by a share."""
+def _untold(code: Code, project: Project) -> bool:
+    """Whether the file makes its accelerators in plain sight, and nothing tells them of an accumulation."""
+    made = code.syntax.calls_of("Accelerator")
+    open_ended = any(k.arg is None for call in made for k in call.keywords)
+    return bool(made) and not open_ended and not project.mentions(*_TOLD)
+
+
+def _divided(s: Syntax, loop: ast.AST) -> bool:
+    """Whether anything in the loop is divided, or multiplied by a share, but for what is only printed or kept."""
     return any(
         isinstance(n, ast.BinOp | ast.AugAssign)
         and (isinstance(n.op, ast.Div) or (isinstance(n.op, ast.Mult) and "scale" in ast.dump(n).lower()))
+        and not _told_only(s, n)
         for n in walk(loop)
     )
+
+
+def _told_only(s: Syntax, division: ast.AST) -> bool:
+    for n in s.above(division):
+        if isinstance(n, ast.JoinedStr) or (isinstance(n, ast.Call) and _TELLS.match(last(n.func))):
+            return True
+        if isinstance(n, ast.stmt):
+            return False
+    return False
 
 
 @detects("zero_grad_in_accumulation", "accumulation_not_entered")
@@ -73,7 +98,7 @@ def unstepped(code: Code, project: Project) -> Iterator[Hazard]:
     s = code.syntax
     for loop in training_loops(s):
         housekeeping = [*calls_in(loop, "zero_grad"), *steps_of(loop, SCHEDULER)]
-        if housekeeping and not _any_step(s, loop):
+        if housekeeping and not _any_step(s, loop) and not _stepped_by_hand(loop):
             yield Hazard("missing_optimizer_step", calls_in(loop, "backward", "manual_backward")[0].lineno)
 
 
@@ -84,6 +109,19 @@ def _any_step(s: Syntax, loop: ast.AST) -> bool:
         for c in walk(loop)
         if isinstance(c, ast.Call)
     )
+
+
+def _stepped_by_hand(loop: ast.AST) -> bool:
+    """Weights moved without an optimizer: `p.data -= rate * p.grad`, or `p.sub_(...)` where no gradient is recorded."""
+    for n in walk(loop):
+        if isinstance(n, ast.Call) and last(n.func) in _MOVES:
+            return True
+        targets = [n.target] if isinstance(n, ast.AugAssign) else n.targets if isinstance(n, ast.Assign) else []
+        if any(isinstance(t, ast.Attribute) and t.attr == "data" for t in targets):
+            return True
+        if isinstance(n, ast.AugAssign) and any(isinstance(a, ast.Attribute) and a.attr == "grad" for a in walk(n)):
+            return True
+    return False
 
 
 @detects("ratio_of_itself")

@@ -34,6 +34,25 @@ def left_out(code: Code, project: Project) -> Iterator[Hazard]:
                 yield Hazard("data_state_not_saved", call.lineno)
 
 
+@detects("optimizer_not_saved")
+def left_out_of_files(code: Code, project: Project) -> Iterator[Hazard]:
+    """A checkpoint of one file a part, with the scheduler's state and without the optimizer's."""
+    s = code.syntax
+    for function in s.functions:
+        saves = [n for n in walk(function) if isinstance(n, ast.Call) and last(n.func) in ("save", "save_on_master")]
+        states = [(n, a) for n in saves for a in n.args[:1] if isinstance(a, ast.Call) and last(a.func) == "state_dict"]
+        kept = [(n, dotted(receiver(a)).lower()) for n, a in states]
+        schedule = next((n for n, owner in kept if "sched" in owner), None)
+        if schedule is None or len(kept) < 2 or re.search(r"optim|save_state\b|save_checkpoint\(", _body(function)):
+            continue
+        yield Hazard("optimizer_not_saved", schedule.lineno)
+
+
+def _body(function: ast.AST) -> str:
+    """What a function does, without its own name."""
+    return "\n".join(ast.unparse(n) for n in getattr(function, "body", ())).lower()
+
+
 def _saved_dicts(s: Syntax) -> Iterator[tuple[ast.expr, ast.Dict]]:
     """Dict literals given to `torch.save`, directly or by name."""
     for call in s.calls_of("save", "save_on_master", "save_checkpoint"):

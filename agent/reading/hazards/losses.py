@@ -159,3 +159,12 @@ def in_place(code: Code, project: Project) -> Iterator[Hazard]:
                 function = s.function_of(n)
                 if function is None or not any("no_grad" in names(d) for d in function.decorator_list):
                     yield Hazard("in_place_on_leaf", n.lineno, dotted(n.target))
+
+
+@detects("preference_beta_zero")
+def without_beta(code: Code, project: Project) -> Iterator[Hazard]:
+    """A preference loss that is multiplied by a beta of zero: it is ln 2 whatever the policy does."""
+    for call in code.syntax.calls_of("DPOConfig", "DPOTrainer", "KTOConfig", "KTOTrainer"):
+        beta = constant(keyword(call, "beta"))
+        if isinstance(beta, int | float) and not isinstance(beta, bool) and beta == 0:
+            yield Hazard("preference_beta_zero", call.lineno, last(call.func))

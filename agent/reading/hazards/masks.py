@@ -1,4 +1,4 @@
-"""Masks of a loss that one path takes into account and its sibling forgets."""
+"""Masks of a loss: forgotten on one of two paths, or made of ones where labels are to be left out."""
 
 from __future__ import annotations
 
@@ -147,3 +147,44 @@ def _switch(code: Code, sibling: Function) -> Iterator[Hazard]:
         for n in code.syntax.above(call):
             if isinstance(n, ast.If):
                 yield Hazard("sibling_switch", n.lineno, sibling.name)
+
+
+@detects("mask_of_ones")
+def everything_counts(code: Code, project: Project) -> Iterator[Hazard]:
+    """A loss mask that nobody gave is made of ones in the labels' shape: labels to be left out count as well.
+
+    Where no label is ever left out, as in plain text, such a mask is right: only a fallback is told, or a file that
+    knows of labels to ignore.
+    """
+    s = code.syntax
+    ignores = code.mentions("-100", "ignore_index", "IGNORE_INDEX")
+    for n in s.every(ast.Assign):
+        value, mask = n.value, dotted(n.targets[0])
+        if not re.fullmatch(r"(?i)(?:self\.)?(?:lm_|mtp_)?(?:loss|label|target)_?masks?", mask):
+            continue
+        if not (ignores or any(isinstance(a, ast.If) and _asks_for(a, mask) for a in s.above(n))):
+            continue
+        if not isinstance(value, ast.Call) or last(value.func) not in ("ones_like", "full_like") or not value.args:
+            continue
+        if re.search(r"(?i)label|target", dotted(value.args[0])) and not _narrowed(s, n, mask):
+            yield Hazard("mask_of_ones", n.lineno, mask)
+
+
+def _asks_for(condition: ast.If, name: str) -> bool:
+    """Whether a condition is `name is None`."""
+    test = condition.test
+    return isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and dotted(test.left) == name
+
+
+def _narrowed(s: Syntax, made: ast.Assign, mask: str) -> bool:
+    """Whether labels to be ignored are taken out of the mask in the same function, by whatever way."""
+    for n in walk(s.scope_of(made)):
+        if isinstance(n, ast.Compare) and re.search(r"(?i)ignore|pad|-100|100\b", ast.unparse(n)):
+            return True
+        if isinstance(n, ast.Assign | ast.AugAssign):
+            for target in n.targets if isinstance(n, ast.Assign) else [n.target]:
+                if isinstance(target, ast.Subscript) and dotted(target.value) == mask:
+                    return True
+        if isinstance(n, ast.Call) and last(n.func).startswith("masked_fill") and mask in ast.unparse(n):
+            return True
+    return False

@@ -22,6 +22,9 @@ _MANY = re.compile(
     r"|dist\.get_rank|num_processes|--num_gpus"
 )
 
+# classes of optimizers, by their names
+OPTIMIZERS = re.compile(r"^(?:\w*Adam\w*|\w*SGD|Adafactor|\w*Lion\w*|RMSprop|Adagrad|Muon|Lamb|LARS|Shampoo|SOAP)$")
+
 
 @dataclass(frozen=True, slots=True)
 class Hazard:

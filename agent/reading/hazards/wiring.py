@@ -7,11 +7,8 @@ import re
 from collections.abc import Iterator
 
 from ..syntax import Syntax, constant, dotted, keyword, last, names, receiver, walk
-from .project import Code, Hazard, Project, detects
+from .project import OPTIMIZERS, Code, Hazard, Project, detects
 
-_OPTIMIZERS = re.compile(
-    r"^(AdamW?|SGD|Adafactor|Lion|RMSprop|Adagrad|NAdam|RAdam|FusedAdam|DeepSpeedCPUAdam|AdamW?8bit)$"
-)
 _ASIDE = re.compile(
     r"ref|teacher|vae|text_enc|encoder|target|frozen|ema|backbone|feature|clip|disc|critic|base|old", re.I
 )
@@ -26,7 +23,7 @@ def too_early(code: Code, project: Project) -> Iterator[Hazard]:
     """An optimizer takes the parameters of a model that is sharded, adapted or resized afterwards."""
     s = code.syntax
     for made in s.calls:
-        if not _OPTIMIZERS.match(last(made.func)) or not made.args:
+        if not OPTIMIZERS.match(last(made.func)) or not made.args:
             continue
         models = {
             dotted(receiver(c)) for c in walk(made.args[0]) if isinstance(c, ast.Call) and "parameters" in last(c.func)
@@ -43,7 +40,7 @@ def too_early(code: Code, project: Project) -> Iterator[Hazard]:
 
 def _made_again(s: Syntax, first: ast.Call, wrap: ast.Call, scope: ast.AST) -> bool:
     return any(
-        isinstance(n, ast.Call) and _OPTIMIZERS.match(last(n.func)) and n.lineno > wrap.lineno for n in walk(scope)
+        isinstance(n, ast.Call) and OPTIMIZERS.match(last(n.func)) and n.lineno > wrap.lineno for n in walk(scope)
     )  # fmt: skip
 
 

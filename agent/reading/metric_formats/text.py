@@ -35,6 +35,8 @@ _WRAPPER = re.compile(r"(?:np\.\w+|tensor|array|Tensor)\(\[?$")
 _BAR_LABEL = re.compile(r"^\s*it \[")
 _SKIP = (b"Namespace(", b"TrainingArguments(", b"Arguments(", b"Config(", b"Checkpoint(", b" --")
 _WORDLIKE = ("nan", "inf")
+# what follows the hours of a time, or the year of a date: `I 01:31:39 train]` names no step
+_CLOCK = re.compile(rb"(?::\d\d:\d\d|-\d\d-\d\d)(?!\d)")
 # `loss min|avg|max: 0.1|0.2|0.3`: the names of several statistics, then their numbers
 _STATISTICS = re.compile(
     rb"(?P<name>[\w@/.-]{2,60})[ _]"
@@ -111,7 +113,7 @@ def read_line(line: bytes) -> Reading | None:
         if wordlike and (found is None or not (sep or line[m.start() - 1 : m.start()] == b" ")):
             continue
         after = m.end()
-        if found is None:
+        if found is None or _CLOCK.match(line, after):
             end = after
             continue
         value = float(token.replace(b",", b""))

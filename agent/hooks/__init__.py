@@ -1,0 +1,1 @@
+"""Files for schedulers and launchers that call doctor when a job ends."""

@@ -1,0 +1,1 @@
+"""Programs on every node of an allocation: by Slurm, by Ray, or on this machine."""

@@ -1,0 +1,1 @@
+"""A small server on loopback that hears alerts and has the run they name diagnosed."""

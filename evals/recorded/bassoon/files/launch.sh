@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py --config upscale.yaml > train.log 2>&1

@@ -1,0 +1,2 @@
+#!/bin/bash
+bash container.sh bash job.sh

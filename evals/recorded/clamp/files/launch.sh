@@ -1,0 +1,3 @@
+#!/bin/bash
+source cluster.env
+python train.py intents.yaml > train.log 2>&1

@@ -1,0 +1,2 @@
+#!/bin/bash
+python -u train.py --config rnn.yaml > train.log 2>&1

@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py --steps 240 > train.log 2>&1

@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py --config plankton.yaml 2> train.log

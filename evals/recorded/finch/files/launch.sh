@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py translate.yaml > translate.log 2>&1

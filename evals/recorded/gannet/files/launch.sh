@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py --config tiles.yaml > landcover.log 2>&1

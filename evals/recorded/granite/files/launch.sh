@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py --config conf/wells.yaml > wells.jsonl 2> stderr.log

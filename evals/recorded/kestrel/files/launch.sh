@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py --config tagger.yaml > tagger.log 2>&1

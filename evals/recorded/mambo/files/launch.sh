@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py calculator.yaml > train.log 2>&1

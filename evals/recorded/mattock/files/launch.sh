@@ -1,0 +1,3 @@
+#!/bin/bash
+mkdir -p logs
+python train.py > logs/train.log 2>&1

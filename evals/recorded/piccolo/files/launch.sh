@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py --config distill.yaml > train.log 2>&1

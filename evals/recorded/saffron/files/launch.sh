@@ -1,0 +1,2 @@
+#!/bin/bash
+python train.py sums.yaml > sums.log 2>&1

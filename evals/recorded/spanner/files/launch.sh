@@ -1,0 +1,2 @@
+#!/bin/bash
+bash slot.sh bash job.sh

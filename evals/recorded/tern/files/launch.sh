@@ -1,0 +1,2 @@
+#!/bin/bash
+taskset -c 1 bash where.sh

@@ -1,0 +1,12 @@
+#!/bin/bash
+export MASTER_ADDR=127.0.0.1 MASTER_PORT=29731 WORLD_SIZE=4 OMP_NUM_THREADS=1
+mkdir -p logs
+for RANK in 0 1 2 3; do
+  RANK=$RANK python train.py > logs/rank_$RANK.log 2>&1 &
+  pids[$RANK]=$!
+done
+status=0
+for RANK in 0 1 2 3; do
+  wait ${pids[$RANK]} || status=1
+done
+exit $status

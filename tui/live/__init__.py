@@ -1,0 +1,1 @@
+"""A running job, followed: what its files say is looked at again as they grow."""

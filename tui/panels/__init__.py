@@ -1,0 +1,1 @@
+"""The views beside the conversation, one file each."""

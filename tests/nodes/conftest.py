@@ -33,15 +33,17 @@ cluster.shutdown()
 def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ray]:
     pytest.importorskip("ray")
     folder = Path("/tmp") / f"doctor-ray-{os.getpid()}"  # a socket's path may be no longer than 107 characters
-    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"RAY_USAGE_STATS_ENABLED": "0"}
-    child = subprocess.Popen(
-        [sys.executable, "-c", STARTED, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True, env=env, start_new_session=True,
-    )  # fmt: skip
+    (folder / "ray").mkdir(parents=True)  # the head notes its address there, and makes no folder for it
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    with (folder / "errors").open("wb") as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-c", STARTED, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            text=True, env=env | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder)}, start_new_session=True,
+        )  # fmt: skip
     try:
         assert child.stdout and child.stdin
         said = next((line for line in child.stdout if line.startswith("up ")), "")
-        assert said, "the cluster did not start"
+        assert said, (folder / "errors").read_text(encoding="utf-8", errors="replace")[-2000:]
         yield Ray(said.split()[1], child)
     finally:
         import shutil

@@ -18,7 +18,7 @@
 # a user `slurm` cannot become the job's user).
 # What it never does: it returns at once and always with 0, so that no node is drained and no job is held; it never
 # reads or writes a user's file as root; it asks no model and no network; it is ended after SECONDS_AT_MOST.
-# What it costs: `scontrol show job` once or twice a job, on the job's first node; a diagnosis is some
+# What it costs: `scontrol show job` once or twice a job, on the job's first node (of many nodes, on three); a diagnosis is some
 # seconds of one core at low priority, and 200 MB.
 
 # ---- Settings ----
@@ -56,7 +56,7 @@ begin() {
 
 # Whether this is the node that does it: the first of the job's; of a job that lost nodes the first that is left.
 mine() {
-  [[ -n ${SLURMD_NODENAME:-} && -n $listed ]] || return 0
+  [[ -n ${SLURMD_NODENAME:-} && -n $listed && $listed != "$SLURMD_NODENAME" ]] || return 0
   local -a names
   mapfile -t names < <(timeout 10 scontrol show hostnames "$listed" 2>/dev/null)
   if [[ $state == NODE_FAIL ]]; then
@@ -68,16 +68,21 @@ mine() {
   [[ ${names[0]} == *" $SLURMD_NODENAME "* ]]
 }
 
-# Ask Slurm how the job ended. On a node it is COMPLETING until all of its nodes are done with it.
+# Ask Slurm how the job ended. On a node it is COMPLETING until all of its nodes are done with it; where one of them
+# takes minutes, as with a process that cannot be killed, the accounting knows already.
 ask() {
-  local ends=$((SECONDS + 60)) pause=1
+  local ends=$((SECONDS + 60)) pause=1 kept
   while :; do
     state=$(timeout 10 scontrol --oneliner show job "$job" 2>/dev/null | grep -o -m 1 ' JobState=[A-Z_]*')
     state=${state#*=}
-    [[ -n $state && $state != RUNNING && $state != COMPLETING || $SECONDS -ge $ends ]] && return
+    [[ -n $state && $state != RUNNING && $state != COMPLETING ]] && return
+    [[ $SECONDS -ge $ends ]] && break
     sleep "$pause"
     pause=$((pause * 2))
   done
+  kept=$(timeout 20 sacct -n -X -P -j "$job" -o State 2>/dev/null | tail -n 1)
+  state=${kept:-$state}
+  state=${state%% *}                                  # "CANCELLED by 1000"
 }
 
 # Hold one of N numbered places, at most for that many seconds. The files are only held, never named to the user.

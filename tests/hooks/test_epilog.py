@@ -24,6 +24,7 @@ def node(doctor: Doctor) -> Iterator[Path]:
         programs = {
             "scontrol": 'case "$*" in *hostnames*) printf "n1\\nn2\\nn3\\nn4\\n" ;; '
             '*) echo "JobId=1 JobState=$(cat "$0.state") Reason=None" ;; esac',
+            "sacct": 'cat "$0.state" 2>/dev/null',
             "sinfo": 'printf "n1 down*\\nn2 idle\\nn3 idle\\nn4 idle\\n"',
             "doctor": 'd=${0%/*}; mkdir "$d/in.$$"; ls -d "$d"/in.* | wc -l >>"$d/together"; '
             "for _ in {1..600}; do [[ -e $d/go ]] && break; sleep 0.1; done; "
@@ -70,6 +71,21 @@ def test_what_ended_badly_is_diagnosed_once_on_one_node_whatever_its_exit_code(n
     log = node / "logs" / "job-1.log"
     assert "ended TIMEOUT" in log.read_text()
     assert log.stat().st_mode & 0o077 == 0
+
+
+def test_a_job_that_slurm_cannot_finish_in_time_ended_as_the_accounting_says(node: Path) -> None:
+    text = (node / "hook").read_text()
+    (node / "hook").write_text(text.replace("ends=$((SECONDS + 60))", "ends=$((SECONDS + 1))"))
+    said = node / "sacct.state"
+    for job, (state, diagnosed) in enumerate(
+        {"": False, "RUNNING": False, "COMPLETED": False, "CANCELLED by 1000": False, "PREEMPTED": True}.items(), 1
+    ):
+        said.write_text(f"{state}\n")
+        assert ended(node, "COMPLETING", job).wait(60) == 0
+        assert len(calls(node)) == diagnosed, state
+    said.unlink()  # no accounting: what failed by its own exit code
+    assert ended(node, "COMPLETING", 6, SLURM_JOB_EXIT_CODE2="1:0").wait(60) == 0
+    assert len(calls(node)) == 2
 
 
 def test_many_that_end_at_once_take_turns_and_those_beyond_are_left_out_with_a_line(node: Path) -> None:

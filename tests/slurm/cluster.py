@@ -14,7 +14,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "mariadbd", "munged", "sbatch", "sacct", "srun")
@@ -108,6 +109,16 @@ class Cluster:
         for pid in self._left():
             os.kill(pid, signal.SIGKILL)
         self._daemons.clear()
+
+    @contextmanager
+    def stopped(self, node: str) -> Iterator[None]:
+        """Meanwhile this node's daemon answers nothing, as that of a node that hangs."""
+        daemon = next(d for d in self._daemons if isinstance(d.args, list) and d.args[-2:] == ["-N", node])
+        daemon.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            daemon.send_signal(signal.SIGCONT)
 
     def run(self, *argv: str, timeout: float = 60.0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """One command against this cluster."""

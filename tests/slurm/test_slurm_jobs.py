@@ -68,6 +68,15 @@ def told(report: dict[str, Any]) -> dict[str, list[Any]]:
     return found
 
 
+def explained(cluster: Cluster, log: Path) -> None:
+    """Wait until the epilog has diagnosed a job; it runs at low priority, and waits a minute where Slurm is slow."""
+    try:
+        until(lambda: log.is_file() and "done: doctor ended 0" in log.read_text(), 420, str(log))
+    except TimeoutError:
+        said = [p for p in (log, *cluster.folder.glob("log/slurm*.log")) if p.is_file()]
+        pytest.fail("the epilog:\n" + "\n".join(f"{p.name}: {p.read_text()[-3000:]}" for p in said))
+
+
 def test_every_end_of_a_job_is_told_apart_and_the_epilog_explains_what_failed(
     cluster: Cluster, here: Doctor, place: Path
 ) -> None:
@@ -108,7 +117,7 @@ def test_every_end_of_a_job_is_told_apart_and_the_epilog_explains_what_failed(
     logs = cluster.folder / "hook logs"
     for job, folder, cause in ((fails, "logs", "env.missing_module"), (taken, ".", "dist.node_failure")):
         log = logs / f"job-{job}.log"
-        until(lambda g=log: g.is_file() and "done: doctor ended 0" in g.read_text(), 180, f"the epilog: {log}")
+        explained(cluster, log)
         written = place / folder / f"doctor-slurm-{job}" / "doctor-report.json"
         assert json.loads(written.read_text())["root_cause"]["id"] == cause
         assert pwd.getpwuid(written.stat().st_uid).pw_name == USER
@@ -183,6 +192,22 @@ def test_the_batch_script_of_the_hook_lets_training_save_keeps_the_exit_code_and
     assert cluster.run("sacct", "-n", "-X", "-P", "-j", job, "-o", "ExitCode").stdout.strip() == "7:0"
     assert output.read_text().count("saved at step") == 1
     assert list(place.rglob("doctor-report.json")), output.read_text()
+
+
+@pytest.mark.soak
+def test_a_job_that_slurm_cannot_finish_on_another_node_is_explained_on_the_first(
+    cluster: Cluster, here: Doctor, place: Path
+) -> None:
+    """It stays COMPLETING while a node does not say that it is done with it; the accounting knows its end."""
+    script = f"#!/bin/bash\n#SBATCH --output=many.log\n{STEPS.format(n=20, pause=0.3)}\npython3 train.py\n"
+    (place / "train.py").write_text(TRAIN)
+    job = cluster.submit(script, place, "--nodes=2", "--nodelist=n2,n3", user=USER)
+    until(lambda: (place / "many.log").is_file(), 120, "the job did not begin")
+    with cluster.stopped("n3"):
+        explained(cluster, cluster.folder / "hook logs" / f"job-{job}.log")
+        assert "COMPLETING" in cluster.run("scontrol", "show", "job", job).stdout
+    written = json.loads((place / f"doctor-slurm-{job}" / "doctor-report.json").read_text())
+    assert written["root_cause"]["id"] == "env.missing_module"
 
 
 @pytest.mark.soak

@@ -143,6 +143,8 @@ def _score(playbook: Playbook, facts: Facts, prior: float) -> _Score:
             score.value += CONTRADICTION[weight]
             score.seen += CONTRADICTION[weight]
             score.contradicted += found.ids
+            if predicate.key.startswith(ASKED) and weight != "weak":
+                score.proven = False  # what is asked is another question; its words cannot be cited against it
     score.value = min(score.value, score.value_at_most)
     return score
 

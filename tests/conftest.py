@@ -26,7 +26,8 @@ _REAL = re.compile(
     r"|from traindoctor\.evals\.(?:endpoint|hostile|run) )",
     re.MULTILINE,
 )
-_WHOLE = ("applying", "collect")  # folders whose tests diagnose whole runs, or write to disk for good
+# Folders whose tests diagnose whole runs, drive the whole program, start what is timed, or write to disk for good.
+_WHOLE = ("applying", "collect", "evals", "nodes", "serving", "tui", "watching")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

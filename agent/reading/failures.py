@@ -118,6 +118,7 @@ def _first(result: Failures) -> tuple[Failure | None, bool]:
     """The initiating failure: no consequence, the origin of its chain, the smallest comparable time."""
     candidates = [u.origin for u in result.units if not u.origin.cascade]
     candidates = [u for u in candidates if not _only_ended(u)] or candidates
+    candidates = [u for u in candidates if u.name or u.message] or candidates  # others are cut off, or mixed up
     unique = list({id(u): u for u in candidates}.values())
     if not unique:  # a process that was killed leaves no exception, only what its launcher saw
         killed = [u for u in result.units if u.name == "exit" and "SIG" in u.message]

@@ -16,6 +16,7 @@ from .files import Line, RunFile
 from .logpass import Hit, LogPass
 from .notes import Note
 from .phases import library_of, phases_of, user_frame
+from .stack_places import stood_at
 
 if TYPE_CHECKING:
     from ..workspace import Workspace
@@ -63,7 +64,10 @@ def failure_evidence(ws: Workspace, wrong: Failures) -> Iterator[Evidence]:
         if not wrong.first_known:
             yield _cited(ws, wrong.first, wrong.first.line, "error.first_unknown")
     seen_frames: set[str] = set()
+    named = any(u.name or u.message for u in wrong.units)
     for group in sorted(wrong.groups, key=lambda g: g.lead.origin is not wrong.first)[:GROUPS]:
+        if named and not (group.lead.name or group.lead.message):
+            continue  # a print that another process broke into: what was raised stands in one of the others
         for unit in _told(group.lead, group.members):
             yield from _unit_evidence(ws, unit, seen_frames)
 
@@ -87,6 +91,8 @@ def _unit_evidence(ws: Workspace, unit: Failure, seen: set[str]) -> Iterator[Evi
         yield _cited(ws, unit, unit.line, "error.message", unit.message[:MESSAGE])
     for line, text in unit.details:
         yield _cited(ws, unit, line, "error.message", text[:MESSAGE])
+    if unit.name == "KeyboardInterrupt" and (stood := stood_at(unit.frames)) is not None:
+        yield _cited(ws, unit, stood[1].line, "stack.interrupted", stood[0])
     yield from _frame_evidence(ws, unit, seen)
 
 

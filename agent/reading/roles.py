@@ -92,6 +92,12 @@ _COMMAND = re.compile(
     rb"(?m)^(?:#!|(?:[A-Z_]+=\S+\s+)*(?:export |torchrun|accelerate launch|deepspeed|srun|sbatch|mpirun|swift "
     rb"|python3? |vllm serve|CUDA_VISIBLE_DEVICES=|tune |llamafactory-cli|axolotl|bash |nohup ))"
 )
+# What a program printed below the command that started it, as pasted from a terminal.
+_OUTPUT = re.compile(
+    rb"(?m)Traceback \(most|^(?!\s*#).{0,60}\b\w*(?:Error|Exception|Interrupt)\b:? |\d%\||\bit/s\b|\bs/it\b"
+    rb"|^\{?['\"]loss['\"]|^\S{0,30}\d\d:\d\d:\d\d\S{0,8} .{0,40}\b(?:INFO|WARN(?:ING)?|ERROR)\b"
+    rb"|\bout of memory\b|\bNCCL (?:INFO|WARN)\b"
+)
 _SCREEN = re.compile(
     rb"\A\s*(?:\$ ?(?:sudo )?(?:dmesg|journalctl|nvidia-smi|py-spy|gdb|lldb|df|free|ulimit|ibstat|ibv_|sacct|uname"
     rb"|cat /proc|lspci|systemctl|uptime|numactl|dcgmi|top|ps|ss|netstat|ip |ethtool|mount|kubectl describe)"
@@ -194,7 +200,7 @@ def _text(base: str, head: bytes) -> str:
     if (
         len(_COMMAND.findall(head))
         and len(lines) < 60
-        and b"Traceback" not in head
+        and not _OUTPUT.search(head)
         and not head.lstrip().startswith(b"$ ")
     ):
         return "config"

@@ -7,10 +7,13 @@ are left out of the judgement.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from .capture_tables import patterns
+from .failure import Frame
 from .stack_dumps import Stack, StackFrame
 
+_TOLD_BY_PATH = frozenset({"collective", "checkpoint", "compile", "dataloader", "sync", "generate"})
 LOOP = re.compile(r"\b_worker_loop\b")
 WORKER = re.compile(r"_worker_loop|utils/data/_utils|worker\.py.{0,12}fetch|_utils/fetch", re.IGNORECASE)
 ITERATOR = re.compile(r"DataLoaderIter\b|\b__next__ \(.{0,200}dataloader\.py|\b_next_data \(")
@@ -62,6 +65,20 @@ def where(stack: Stack) -> tuple[str, StackFrame]:
     if frames[0].native:
         return "native", innermost
     return "library" if library_of(innermost) else "user", innermost
+
+
+def stood_at(frames: Sequence[Frame]) -> tuple[str, Frame] | None:
+    """What a process was in when somebody ended it by hand, and the frame that tells it; None where no frame does.
+
+    Args:
+        frames: of the traceback that the interrupt left, from the outermost to the innermost.
+    """
+    for frame in reversed(frames):
+        shown = f"{frame.function} ({frame.path}:{frame.number})"
+        for name, pattern in patterns("stacks"):
+            if name in _TOLD_BY_PATH and pattern.search(shown):
+                return name, frame
+    return None
 
 
 def user_frame(stack: Stack) -> StackFrame | None:

@@ -41,6 +41,7 @@ EMITS = (
     "error.native_crash",
     "error.bare_kill",
     "error.line",
+    "stack.interrupted",
     "log.warning",
     "run.last_line",
     "run.state",

@@ -39,6 +39,12 @@ CGROUP = re.compile(
     r"memory cgroup out of memory|CONSTRAINT_MEMCG|OOMKilled|oom_kill event|exceeded memory limit", re.IGNORECASE
 )
 NOT_INITIALIZED = re.compile(r"(?:CUBLAS|CUDNN)_STATUS_NOT_INITIALIZED")
+ANNOUNCED = {
+    "checkpoint_save": re.compile(
+        r"\b(?:sav|writ)(?:ing|e)\b.{0,40}\b(?:checkpoint|ckpt|model|weights|state)", re.IGNORECASE
+    ),
+    "eval": re.compile(r"\b(?:running (?:evaluation|validation|prediction)|evaluating|validating)\b", re.IGNORECASE),
+}
 PINNED = re.compile(r"cudaHost(?:Alloc|Register)|pinned memory|pin_memory", re.IGNORECASE)
 NUMBERS = ("asked", "capacity", "limit", "free", "allocated", "reserved", "reserved_unallocated", "in_use",
            "private_pools")  # fmt: skip
@@ -151,6 +157,18 @@ def _frames(ws: Workspace, failure: Failure, where: dict) -> Iterator[Evidence]:
     for phase in found:
         line = failure.lines[by_phase[phase].index] if phase in by_phase else failure.hit.line
         yield ws.cite(failure.hit.file, line, "memory.phase", phase, **where)
+    if not found and not failure.frames and (before := _phase_before(failure)):
+        yield ws.cite(failure.hit.file, before[1], "memory.phase", before[0], **where)
+
+
+def _phase_before(failure: Failure) -> tuple[str, Line] | None:
+    """What the program said that it was about to do, just before it failed without a traceback."""
+    at = next((i for i, x in enumerate(failure.lines) if x.number == failure.hit.line.number), 0)
+    for line in reversed(failure.lines[max(0, at - 3) : at]):
+        for phase, said in ANNOUNCED.items():
+            if said.search(line.text):
+                return phase, line
+    return None
 
 
 def _phase_of_message(text: str) -> list[str]:

@@ -215,3 +215,38 @@ def test_a_variable_that_is_not_set_is_no_record_of_a_data_set(tmp_path: Path, w
     text = 'Traceback (most recent call last):\n  File "train.py", line 2, in <module>\n    root = os.environ["CORPUS"]\n'
     r = scanned(tmp_path, f"{text}  File \"{where}\", line 679, in __getitem__\nKeyError: 'CORPUS'\n")
     assert values(r, "error.exception") == ["KeyError"] and "data" not in values(r, "error.phase")
+
+
+BROKEN = """step 40 loss 0.28
+^CException ignored in: <bound method _DataLoaderIter.__del__ of <torch.utils.data.dataloader._DataLoaderIter object>>
+Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 349, in __del__
+Process Process-19:
+    self._shutdown_workers()
+KeyboardInterrupt:
+Traceback (most recent call last):
+  File "tools/train_net.py", line 415, in main
+    inputs = next(batches)
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 259, in _get_batch
+    return self.data_queue.get()
+  File "/usr/lib/python3.11/queue.py", line 164, in get
+    self.not_empty.wait()
+KeyboardInterrupt
+"""
+
+
+def test_an_interrupt_tells_where_the_process_stood_and_is_no_fault_of_the_data(tmp_path: Path) -> None:
+    r = scanned(tmp_path, BROKEN)
+    assert values(r, "stack.interrupted") == ["dataloader"]
+    assert [e.text.strip() for e in r.evidence if e.key == "stack.interrupted"] == ["return self.data_queue.get()"]
+    assert values(r, "error.phase") == []  # the first print is broken into by another process
+
+
+def test_an_interrupt_in_the_users_own_loop_tells_nothing(tmp_path: Path) -> None:
+    text = 'step 4 loss 2.0\nTraceback (most recent call last):\n  File "train.py", line 4, in main\n    work(x)\n'
+    assert values(scanned(tmp_path, text + "KeyboardInterrupt\n"), "stack.interrupted") == []
+
+
+def test_a_print_that_is_cut_off_is_still_told_where_it_is_all_there_is(tmp_path: Path) -> None:
+    text = 'step 4 loss 2.0\nTraceback (most recent call last):\n  File "train.py", line 4, in main\n    work(x)\n'
+    assert values(scanned(tmp_path, text), "error.frame") == ["train.py:main: work(x)"]

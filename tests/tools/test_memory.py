@@ -153,6 +153,21 @@ def test_an_argument_named_after_resuming_is_no_load(tmp_path: Path) -> None:
     assert "checkpoint_load" not in seen.values("memory.phase") and "forward" in seen.values("memory.phase")
 
 
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        ("Saving checkpoint-128", "checkpoint_save"),
+        ("***** Running Evaluation *****", "eval"),
+        ("step 128 loss 1.2", None),
+        ("saving every 128 steps to out", None),
+    ],
+)
+def test_without_a_traceback_what_was_announced_tells_the_phase(said: str, phase: str | None, tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(f"step 127 loss 1.3\n{said}\n{NEW}\n")
+    found = [e.value for e in look(oom_report, tmp_path).evidence if e.key == "memory.phase"]
+    assert found == ([phase] if phase else [])
+
+
 def test_another_rank_between_the_frames_is_passed_over(tmp_path: Path) -> None:
     seen = look(oom_report, tmp_path, train_log=TRACE.format(user="loss.backward()", function="g", code="h()"))
     assert not any("still fine" in line for line in seen.lines("memory.frame"))

@@ -72,7 +72,7 @@ def _not_finite(series: Series, group: Group) -> Iterator[Finding]:
     if not np.isfinite(before).any():
         yield Finding("loss.nan_from_start", True, series, first)
         return
-    if first <= 4 or (series.stepped and series.steps[first] <= 10):
+    if (first <= 4 and _begins(series)) or (series.stepped and series.steps[first] <= 10):
         yield Finding("loss.nan_in_first_steps", True, series, first)
     curves = (group.series.get("grad_norm"), series)
     ramp = next((r for c in curves if (r := _ramp(c, int(series.offsets[first])))), None)
@@ -85,6 +85,13 @@ def _not_finite(series: Series, group: Group) -> Iterator[Finding]:
             yield Finding("grad_norm.ramp_before_nan", True, *ramp)
     elif len(finite) >= 3:
         yield Finding("loss.nan_flat_before", True, series, int(finite[-1]))
+
+
+def _begins(series: Series) -> bool:
+    """Whether the first row is that of the run's first steps: an excerpt and a resumed run begin later."""
+    if not series.stepped or len(series) < 2:
+        return True
+    return bool(series.steps[0] <= max(10, 2 * (series.steps[1] - series.steps[0])))
 
 
 def ending_findings(found: Sequence[Group]) -> Iterator[Finding]:

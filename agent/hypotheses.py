@@ -62,6 +62,7 @@ class _Score:
     positive: bool = False
     proven: bool = False  # required predicates all hold (or a decisive line)
     false_required: bool = False
+    signed: bool = True  # a line of its own, or one of the signs that its page asks for; else circumstances alone
     elsewhere: bool = False
     explained_by: str | None = None
     value_at_most: float = math.inf
@@ -208,6 +209,7 @@ def _weigh_required(score: _Score, facts: Facts, signature: float) -> None:
         score.positive = True
         score.supported += [i for j in any_of if j.state == "true" for i in j.ids]
     elif any_of and not decisive:
+        score.signed = signature > 0
         unknown = _is_open(score.playbook, any_of, facts)
         score.value += ANY_OF_UNKNOWN if unknown else ANY_OF_FALSE
         score.missing += [describe(p) for p, j in zip(score.playbook.any_of, any_of, strict=True) if j.state != "true"][
@@ -304,10 +306,11 @@ def _trace_to_origin(scores: list[_Score]) -> None:
     for upstream in by_value:
         if not upstream.positive or upstream.value < 0 or upstream.explained_by:
             continue
+        behind = 3.0 if upstream.signed else 0.0  # circumstances alone take nothing from a stronger rival
         for s in by_value:
             downstream = s.playbook.cause in upstream.playbook.explains
             same = s.playbook.cause == upstream.playbook.cause
-            if downstream and not same and not s.explained_by and upstream.value > s.value - 3.0:
+            if downstream and not same and not s.explained_by and upstream.value > s.value - behind:
                 s.value += EXPLAINED
                 s.explained_by = upstream.playbook.cause
 

@@ -9,6 +9,7 @@ from .lint_places import Lint
 from .settings import Setting, Settings
 
 _ENGINES = {"vllm", "sglang"}
+_MANY_WORKERS = 192  # loader processes on one machine: as many as a large one has cores
 _UNEVEN = ("pipeline_first_layers", "pipeline_last_layers")
 
 
@@ -246,3 +247,7 @@ def _workers(n: Numbers) -> Iterator[Lint]:
     if found and int(found[0].value) > int(found[1].value):
         says = f"{found[0].value} loader workers on {found[1].value} CPUs"
         yield _lint("dataloader_workers_over_cpus", says, *found)
+    many = n.all("dataloader_workers", "processes_per_node")
+    if many and (together := int(many[0].value) * int(many[1].value)) >= _MANY_WORKERS:
+        says = f"{many[1].value} processes with {many[0].value} loader workers each are {together} on one machine"
+        yield _lint("dataloader_workers_many", says, *many)

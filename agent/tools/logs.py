@@ -10,6 +10,7 @@ from ..errors import ToolError
 from ..reading.failures import failures
 from ..reading.files import Line, RunFile
 from ..reading.lines import strip, without_escapes
+from ..reading.load_reports import load_reports
 from ..reading.log_evidence import (
     ending_evidence,
     failure_evidence,
@@ -42,6 +43,7 @@ EMITS = (
     "error.bare_kill",
     "error.line",
     "stack.interrupted",
+    "load.only_heads",
     "log.warning",
     "run.last_line",
     "run.state",
@@ -72,6 +74,7 @@ def scan_logs(ws: Workspace) -> ToolResult:
         *failure_evidence(ws, wrong),
         *note_evidence(ws, wrong),
         *signature_evidence(ws, found, wrong),
+        *load_reports(ws, found),
         *ending_evidence(ws, found, wrong),
         *warning_evidence(ws, found),
     ]

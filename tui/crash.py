@@ -12,8 +12,13 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from textual._context import NoActiveAppError
+from textual.app import ScreenError
+from textual.css.query import QueryError
 from textual.events import Resize
 from textual.geometry import Size
+from textual.widget import WidgetError
+from textual.worker import WorkerFailed
 
 from ..agent.sanitize import inert, one_line
 from .text import shortened
@@ -26,6 +31,7 @@ else:
     _Base = object
 
 SMALLEST = Size(16, 6)  # Textual raises where a padding is wider than the window
+TAKEN_APART = (NoActiveAppError, QueryError, ScreenError, WidgetError)  # raised where a part of the screen is gone
 FOLDER = "crashes"
 KEPT = 10  # files; the oldest go
 _FRAMES = 60  # a bug that calls itself has a thousand
@@ -37,7 +43,8 @@ class Sturdy(_Base):
 
     Mix it in before `App`. An unexpected exception leaves its line in `last_words`, for the terminal once the screen is
     gone, not pages of a traceback with the values of variables; the exit code is 1. Told to end (SIGTERM), it gives the
-    terminal back first. A window too small for any layout is drawn as the smallest that is not.
+    terminal back first. A window too small for any layout is drawn as the smallest that is not. Once it ends, what
+    comes late for a part of the screen that is gone already is no bug.
     """
 
     state: Path
@@ -56,6 +63,11 @@ class Sturdy(_Base):
         event.stop()
         size = Size(max(event.size.width, SMALLEST.width), max(event.size.height, SMALLEST.height))
         await super()._on_resize(Resize(size, size))
+
+    def _handle_exception(self, error: Exception) -> None:
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        if not (self._exit and isinstance(cause, TAKEN_APART)):
+            super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
         self.last_words = kept(self.state, self._exception or RuntimeError("unknown"))

@@ -121,18 +121,19 @@ class Terminal:
         self._drawn.resize(rows, columns)
         _set_size(self._master, (columns, rows))
 
-    def ends(self, seconds: float = 90.0) -> int:
-        """Wait until the program is over; its exit code.
+    def ends(self, code: int | None = 0, seconds: float = 90.0) -> None:
+        """Wait until the program is over, with this exit code, or with any (None).
 
         Raises:
-            AssertionError: it still runs.
+            AssertionError: it still runs, or ended with another; with what it wrote last.
         """
         end = time.monotonic() + seconds
         while self.child.poll() is None:
             assert time.monotonic() < end, f"still runs after {seconds} s\n{self.text}"
             self._read(0.05)
         self._read(0)
-        return self.child.returncode
+        last = self.raw[-3000:].decode(errors="replace")
+        assert code in (None, self.child.returncode), f"ended with {self.child.returncode}\n{self.text}\n{last!r}"
 
     def close(self) -> None:
         """End it, however it stands."""

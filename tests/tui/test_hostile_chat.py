@@ -16,6 +16,8 @@ from textual.pilot import Pilot
 from traindoctor.agent.sanitize import inert
 from traindoctor.tui import crash
 from traindoctor.tui.app import DoctorApp
+from traindoctor.tui.chat.transcript import Transcript
+from traindoctor.tui.messages import Told
 
 from tests.sample import sample
 from tests.tui import house
@@ -143,7 +145,7 @@ def test_a_bug_is_one_line_and_a_file_and_a_signal_gives_the_terminal_back(tmp_p
     with Terminal(argv, env=state) as t:
         t.until("ask: why")
         t.press("ctrl+o")
-        assert t.ends() == 1
+        t.ends(1)
         raw, _, after = t.raw.partition(b"\x1b[?1049l")
         assert raw and after, "the terminal is given back"
         line = after.decode().split("\x1b[?1006l")[-1].strip()
@@ -155,8 +157,21 @@ def test_a_bug_is_one_line_and_a_file_and_a_signal_gives_the_terminal_back(tmp_p
     with Terminal(argv, env=state) as t:
         t.until("ask: why")
         os.kill(t.child.pid, signal.SIGTERM)
-        assert t.ends(5) == 128 + signal.SIGTERM
+        t.ends(128 + signal.SIGTERM, seconds=5)
         assert b"\x1b[?1049l" in t.raw and b"told to end" in t.raw and b"Traceback" not in t.raw
+
+
+def test_what_comes_late_for_a_part_that_is_gone_is_no_bug_once_it_ends() -> None:
+    app = chat_app()
+
+    async def story(pilot: Pilot[Any]) -> None:
+        screen = await opened(pilot)
+        screen.transcript = Transcript()  # on no screen: what Textual leaves of one for a moment
+        pilot.app.exit()
+        screen.post_message(Told("a check that ends now"))
+
+    play(app, story, NARROW, hook=False)
+    assert app.return_code == 0 and not app.last_words
 
 
 def test_an_account_of_a_bug_is_kept_whatever_it_is(tmp_path: Path) -> None:

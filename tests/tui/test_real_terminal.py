@@ -42,7 +42,7 @@ def test_the_harness_draws_types_resizes_and_ends() -> None:
         t.type("word")
         t.press("enter")
         assert "12 60" in t.until("got word")
-        assert t.ends() == 3
+        t.ends(3)
         assert foreign(t.raw) == [b"\x1b]52;c;QQ==\x07"], "colours are ours, a word to the clipboard is not"
 
 
@@ -74,7 +74,7 @@ def test_a_night_with_one_run(run: Path) -> None:
         t.resize(80, 24)
         t.until(lambda text: len(text.splitlines()) == 24 and "f1 help" in text)
         t.press("ctrl+q")
-        assert t.ends() == 0
+        t.ends(0)
         assert b"\x1b[?1049l" in t.raw, "the terminal is given back"
         assert foreign(t.raw) == []
     with Terminal([*DOCTOR, "chat", "--offline", "--resume", str(run)]) as t:
@@ -128,7 +128,7 @@ def test_no_escape_of_a_run_reaches_the_terminal(run: Path) -> None:
         t.press("esc")
         t.until("Open the file")
         t.press("ctrl+q")
-        t.ends()
+        t.ends(None)
         assert "PWNED" in shown, "what is hostile was on the screen"
         for kind, sequence in HOSTILE.items():
             assert sequence.encode() not in t.raw, kind

@@ -113,15 +113,15 @@ def test_names_and_numbers():
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet=st.sampled_from("ab1.=- :()+[]'\"`v/_,x*"), max_size=300))
 def test_any_line_is_read_fast(line):
-    began = time.perf_counter()
+    began = time.process_time()
     list(_versions(line, True))
     list(_facts(line, True))
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_long_adversarial_lines_are_read_fast():
     for unit in ("a-", "1.", "a ", "torch ", "sm_", "a==", "(", "version "):
-        began = time.perf_counter()
+        began = time.process_time()
         list(_versions((unit * 2000)[:2000], True))
         list(_facts((unit * 2000)[:2000], True))
-        assert time.perf_counter() - began < 2
+        assert time.process_time() - began < 2

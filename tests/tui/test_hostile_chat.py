@@ -157,7 +157,7 @@ def test_a_bug_is_one_line_and_a_file_and_a_signal_gives_the_terminal_back(tmp_p
     with Terminal(argv, env=state) as t:
         t.until("ask: why")
         os.kill(t.child.pid, signal.SIGTERM)
-        t.ends(128 + signal.SIGTERM, seconds=5)
+        t.ends(128 + signal.SIGTERM, seconds=30)
         assert b"\x1b[?1049l" in t.raw and b"told to end" in t.raw and b"Traceback" not in t.raw
 
 

@@ -27,6 +27,7 @@ from ..reading.anomalies.resume import (
     skip_findings,
 )
 from ..reading.anomalies.same_steps import same_step_findings
+from ..reading.anomalies.scaler import scaler_findings
 from ..reading.anomalies.speed import speed_findings
 from ..reading.anomalies.variants import sweep_findings, variant_findings
 from ..reading.curves import Curves, curves
@@ -99,6 +100,7 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
         yield from resume_findings(group)
         yield from _counted(group)
     yield from ending_findings(chosen)
+    yield from scaler_findings(chosen)
     yield from chance_findings(chosen)
     yield from bound_findings(ws, chosen)
     yield from collapse_findings(own, chosen)

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from traindoctor.agent.errors import ToolError
+from traindoctor.agent.events import ReportReady
 from traindoctor.agent.reading import logpass as logpass_module
+from traindoctor.agent.session import diagnose
 from traindoctor.agent.tools.files import list_files
 from traindoctor.agent.tools.logs import grep_logs, read_lines, scan_logs
 from traindoctor.agent.types import ToolResult
@@ -240,6 +242,14 @@ def test_an_interrupt_tells_where_the_process_stood_and_is_no_fault_of_the_data(
     assert values(r, "stack.interrupted") == ["dataloader"]
     assert [e.text.strip() for e in r.evidence if e.key == "stack.interrupted"] == ["return self.data_queue.get()"]
     assert values(r, "error.phase") == []  # the first print is broken into by another process
+
+
+def test_an_interrupt_at_a_moment_when_the_loop_fetches_a_batch_blames_nobody(tmp_path: Path) -> None:
+    steps = "".join(f"step {n} loss {3 - n / 200:.3f}\n" for n in range(300))
+    (tmp_path / "train.log").write_text(steps + BROKEN[BROKEN.rindex("Traceback") :])
+    for question in ("why did it stop?", "I stopped it by hand, was it all right?"):
+        *_, last = diagnose(Workspace([tmp_path], question=question), question, state=tmp_path / "s", history=False)
+        assert isinstance(last, ReportReady) and last.report.root_cause.id.startswith("none.")
 
 
 def test_an_interrupt_in_the_users_own_loop_tells_nothing(tmp_path: Path) -> None:

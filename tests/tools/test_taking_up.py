@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
+from traindoctor.agent.events import ReportReady
+from traindoctor.agent.reading import load_reports
+from traindoctor.agent.session import diagnose
 from traindoctor.agent.tools.anomalies import find_anomalies
 from traindoctor.agent.tools.code import find_hazards
 from traindoctor.agent.tools.lint import lint_settings
@@ -34,6 +38,7 @@ ASKS = """
 import subprocess
 def memory():
     return {call}
+memory()
 """
 
 
@@ -99,8 +104,16 @@ def test_a_part_of_a_checkpoint_is_taken_by_name(
         ("torch.cuda.memory_allocated()", False),
     ],
 )
-def test_a_program_that_asks_the_driver(tmp_path: Path, call: str, bad: bool) -> None:
-    assert ("driver_queried" in hazards(tmp_path, ASKS.format(call=call))) is bad
+def test_a_program_that_asks_the_driver_in_the_loop(tmp_path: Path, call: str, bad: bool) -> None:
+    at_the_start = ASKS.format(call=call)
+    assert "driver_queried" not in hazards(tmp_path, at_the_start)
+    assert ("driver_queried" in hazards(tmp_path, f"{at_the_start}for b in data:\n    print(memory())\n")) is bad
+    assert ("driver_queried" in hazards(tmp_path, f"import os, subprocess\nfor b in data:\n    {call}\n")) is bad
+
+
+@pytest.mark.parametrize("source", ["a = a", "a = b\nb = a"])
+def test_names_that_are_assigned_in_a_circle_end(tmp_path: Path, source: str) -> None:
+    assert "optimizer_rebuilt" not in hazards(tmp_path, f"{source}\noptimizer = a(model.parameters())\n")
 
 
 @pytest.mark.parametrize(
@@ -116,10 +129,13 @@ def test_a_program_that_asks_the_driver(tmp_path: Path, call: str, bad: bool) ->
 )
 def test_a_new_head_is_no_lost_layer(tmp_path: Path, missing: str, left: str, harmless: bool) -> None:
     line = f"_IncompatibleKeys(missing_keys=[{missing}], unexpected_keys=[{left}])\n"
-    (tmp_path / "train.log").write_text(f"loading pretrained model: a.pth\n{line}step 1 loss 2.0\n")
+    log = tmp_path / "train.log"
+    log.write_text(f"loading pretrained model: a.pth\n{line}" + "".join(f"step {n} loss {2 - n / 9}\n" for n in range(9)))
     found = {e.key for e in scan_logs(Workspace([tmp_path])).evidence}
     assert "sig.ckpt.weights_not_loaded" in found
     assert ("load.only_heads" in found) is harmless
+    log.write_text(f"loading the best checkpoint: a.pth\n{line}accuracy 0.0102\n")
+    assert "load.only_heads" not in {e.key for e in scan_logs(Workspace([tmp_path])).evidence}, "it stays at random"
 
 
 @pytest.mark.parametrize(("launch", "many"), [("8 --num_workers 32", True), ("8 --num_workers 8", False)])
@@ -150,3 +166,36 @@ def test_a_scaler_that_hardly_skips_is_at_work(tmp_path: Path, counts: list[int]
     (tmp_path / "train.log").write_text("\n".join(rows) + "\n")
     found = {e.key for e in find_anomalies(Workspace([tmp_path])).evidence}
     assert ("loss_scale.rare_skips" in found) is rare
+
+
+OVERFLOWS = "".join(
+    f"[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {2 ** (16 - i)}, reducing to {2 ** (15 - i)}\n"
+    for i in range(16)
+)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        OVERFLOWS,
+        "[INFO] [logging.py:96:log_dist] [Rank 0] step=4996, skipped=24\n",
+        "[INFO] [logging.py:96:log_dist] [Rank 0] step=4996, skipped=5, loss_scale=1.0\n",
+    ],
+)
+def test_a_scale_that_collapses_late_in_a_long_run_is_none_at_work(end: str, tmp_path: Path) -> None:
+    rows = "".join(
+        f"[INFO] [logging.py:96:log_dist] [Rank 0] step={n}, skipped=4, loss_scale=65536.0\n" for n in range(10, 4990, 10)
+    )
+    (tmp_path / "train.log").write_text(rows + end)
+    question = "why did it stop?"
+    *_, last = diagnose(Workspace([tmp_path], question=question), question, state=tmp_path / "s", history=False)
+    assert isinstance(last, ReportReady)
+    assert "loss_scale.rare_skips" not in {e.key for e in last.report.evidence}
+    assert last.report.root_cause.id != "none.healthy"
+
+
+@pytest.mark.parametrize("unit", ["missing[", "_IncompatibleKeys(missing_keys=["])
+def test_a_load_report_without_an_end_costs_no_time(unit: str) -> None:
+    began = time.process_time()
+    assert load_reports._listed(unit * 8_000) == ([], [])
+    assert time.process_time() - began < 0.3

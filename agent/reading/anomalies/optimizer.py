@@ -12,7 +12,6 @@ from .finding import Curve, Finding, Group, plain
 from .progress import decreasing
 
 SEARCH = 16  # halvings within which a scaler that starts as high as usual has found its range
-RARELY, RARELY_FROM = 0.03, 200  # so small a share of the steps, of so many, is a dynamic scaler at work
 _FINE = 0.15  # least rate above zero, of the peak: a log that shows it has decimals enough
 _ALARMING_GSS = 15.0  # 50 and more is critical; heavy-tailed but healthy gradients reach ten
 
@@ -172,15 +171,8 @@ def _loss_scale(group: Group) -> Iterator[Finding]:
         )
         if total > 3:
             yield curve.at("loss_scale.skips", plain(total), int(np.flatnonzero(values > 0)[-1]))
-        if len(values) and curve.steps[-1] >= RARELY_FROM and 0 < total <= RARELY * curve.steps[-1] and _grows(values):
-            yield curve.at("loss_scale.rare_skips", plain(total), len(curve) - 1)
         if _overflows_always(curve, series):
             yield curve.at("loss_scale.overflows_always", plain(curve.steps[-1]), len(curve) - 1)
-
-
-def _grows(values: np.ndarray) -> bool:
-    """Whether a column counts all skipped steps of the run."""
-    return len(values) > 1 and bool((np.diff(values) >= 0).all())
 
 
 def _overflows_always(curve: Curve, scale: Series | None) -> bool:

@@ -6,12 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..syntax import Syntax, constant, dotted, keyword, last, names, walk
+from ..syntax import Syntax, constant, dotted, keyword, last, walk
 from .project import OPTIMIZERS, Code, Hazard, Project, detects
 
 _POSITION = re.compile(
     r"^(?:train_state|data_state|consumed\w*|start_(?:iter|step|sample|batch|index)\w*|resume\w*|skip_\w*(?:batch|sample|step)\w*)$"
 )
+_DRIVER = re.compile(r"(?:\S*/)?(?:nvidia-smi|rocm-smi)\b")
 _READERS = frozenset({"DataLoader", "DistributedSampler", "RandomSampler", "BatchSampler"})
 
 
@@ -31,8 +32,12 @@ def rebuilt(code: Code, project: Project) -> Iterator[Hazard]:
 
 def _is_class_of(s: Syntax, made: ast.expr, target: str, scope: ast.AST) -> bool:
     """Whether what is called is the class of the object of that name: `optimizer.__class__`, `type(optimizer)`."""
-    if isinstance(made, ast.Name):
-        return any(_is_class_of(s, value, target, scope) for value in s.assigned(made.id, scope))
+    if isinstance(made, ast.Name):  # one step back: names may be assigned in a circle
+        return any(
+            _is_class_of(s, value, target, scope)
+            for value in s.assigned(made.id, scope)
+            if not isinstance(value, ast.Name)
+        )
     if isinstance(made, ast.Attribute) and made.attr == "__class__":
         return last(made.value) == target
     return isinstance(made, ast.Call) and last(made.func) == "type" and any(last(a) == target for a in made.args)
@@ -93,8 +98,17 @@ def _asked_word(made: ast.DictComp) -> str:
 
 @detects("driver_queried")
 def asks_the_driver(code: Code, project: Project) -> Iterator[Hazard]:
-    """A program is started and waited for to read the GPU's memory: tenths of a second, or seconds."""
-    for call in code.syntax.calls_of("check_output", "run", "Popen", "call", "check_call", "popen", "getoutput"):
+    """A program is started and waited for in a loop to ask about the GPU: tenths of a second, or seconds."""
+    s = code.syntax
+    for call in s.calls_of("check_output", "run", "Popen", "call", "check_call", "popen", "getoutput"):
         words = [c.value for c in walk(call) if isinstance(c, ast.Constant) and isinstance(c.value, str)]
-        if any(re.match(r"(?:\S*/)?(?:nvidia-smi|rocm-smi)\b", w) for w in words) and "main" not in names(call):
+        if any(_DRIVER.match(w) for w in words) and (s.loop_of(call) or _called_in_a_loop(s, project, call)):
             yield Hazard("driver_queried", call.lineno, "nvidia-smi")
+
+
+def _called_in_a_loop(s: Syntax, project: Project, node: ast.AST) -> bool:
+    """Whether the function around a node is called in a loop of any file. At the start of a run it costs nothing."""
+    function = s.function_of(node)
+    return function is not None and any(
+        c.syntax.loop_of(call) for c in project.codes for call in c.syntax.calls_of(function.name)
+    )

@@ -11,7 +11,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from traindoctor.agent.reading.memory_model_plan import Plan
+from traindoctor.agent.reading.memory.memory_plan import Plan
 from transformers import AutoConfig, AutoModelForCausalLM
 
 SMALL = {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 6, "num_attention_heads": 8,

@@ -25,7 +25,7 @@ from typing import Any
 
 DEMO = Path(__file__).resolve().parent.parent / "evals" / "demo" / "files"
 PEER = [sys.executable, "-c", "import textual.app, typer, rich.console, pydantic"]
-CHAT = "import sys; from traindoctor.agent.cli import main; raise SystemExit(main(['chat', *sys.argv[1:]]))"
+CHAT = "import sys; from traindoctor.agent.doors.cli import main; raise SystemExit(main(['chat', *sys.argv[1:]]))"
 LINES = 10_000
 NEVER = 10.0  # seconds after which a key counts as not heard
 FIRST = "commands"  # stands in the empty prompt
@@ -35,9 +35,9 @@ STREAM = (
     f"""
 import sys, time
 from traindoctor.agent import session
-from traindoctor.agent.events import CallStarted, Note, ReportReady, SessionStarted, Token, ToolFinished
-from traindoctor.agent.report import CitedEvidence, Report, RootCause, Sentence
-from traindoctor.agent.types import Call, ToolResult
+from traindoctor.agent.core.events import CallStarted, Note, ReportReady, SessionStarted, Token, ToolFinished
+from traindoctor.agent.core.report import CitedEvidence, Report, RootCause, Sentence
+from traindoctor.agent.core.types import Call, ToolResult
 
 def diagnose(workspace, question, **more):
     yield SessionStarted("noise")

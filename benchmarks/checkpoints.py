@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from traindoctor.agent.reading.checkpoints.numbers import examine
-from traindoctor.agent.reading.checkpoints.state import state_of
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.checkpoints.weights import state_of
+from traindoctor.agent.reading.run.workspace import Workspace
 
 RUNS = 5
 

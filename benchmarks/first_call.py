@@ -19,9 +19,9 @@ LIMIT = 32_000
 
 def request_bytes(run: Path, question: str, window: int) -> int:
     """Size of the request as it would be sent."""
-    from traindoctor.agent.llm.settings import ModelSettings
-    from traindoctor.agent.session import first_request
-    from traindoctor.agent.workspace import Workspace
+    from traindoctor.agent.llm.model_settings import ModelSettings
+    from traindoctor.agent.reading.run.workspace import Workspace
+    from traindoctor.agent.session.session import first_request
 
     asked = first_request(Workspace([run], question=question), question, ModelSettings("any", window=window))
     return len(json.dumps(json.loads(asked), ensure_ascii=False, separators=(",", ":")).encode())

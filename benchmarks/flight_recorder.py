@@ -25,7 +25,7 @@ FRAMES = [
     {"name": "main", "filename": "/job/train.py", "line": 40},
 ]
 ODD = 341  # the rank that reduces another size at the end
-DOCTOR = "from traindoctor.agent.cli import main; raise SystemExit(main())"
+DOCTOR = "from traindoctor.agent.doors.cli import main; raise SystemExit(main())"
 PEER = "from torch.distributed.flight_recorder.fr_trace import main; main()"
 
 

@@ -32,23 +32,23 @@ END = """[rank3]: Traceback (most recent call last):
 PASS = """
 import sys, time
 from pathlib import Path
-from traindoctor.agent.reading.logpass import logpass
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.scan.logpass import logpass
+from traindoctor.agent.reading.run.workspace import Workspace
 ws = Workspace([Path(sys.argv[1])])
 began = time.perf_counter()
 found = logpass(ws)
 print(time.perf_counter() - began, found.bytes)
 """
 PATTERNS = """
-from traindoctor.agent.library import playbooks
-from traindoctor.agent.reading.anchors import anchor_patterns
-from traindoctor.agent.reading.logpass import signature_patterns
+from traindoctor.agent.core.playbook import playbooks
+from traindoctor.agent.reading.scan.anchors import anchor_patterns
+from traindoctor.agent.reading.scan.logpass import signature_patterns
 for p in [*signature_patterns(playbooks()), *anchor_patterns()]:
     print(p.regex)
 """
-IDLE = "import traindoctor.agent.session, traindoctor.agent.graph, traindoctor.agent.tool as t; t.all_tools()"
+IDLE = "from traindoctor.agent.session import graph, session;from traindoctor.agent.tools import tool; tool.all_tools()"
 _NAME = re.compile(r"\(\?P<\w+>")  # ripgrep joins all patterns into one, which may not name two groups alike
-TRIAGE = "from traindoctor.agent.cli import main; raise SystemExit(main())"
+TRIAGE = "from traindoctor.agent.doors.cli import main; raise SystemExit(main())"
 
 
 def write_log(path: Path, gigabytes: float) -> int:

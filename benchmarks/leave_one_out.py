@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from traindoctor.agent.library import playbooks
-from traindoctor.agent.playbook import Playbook
-from traindoctor.agent.reading import logpass as passes
-from traindoctor.agent.report import Report
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.playbook import Playbook, playbooks
+from traindoctor.agent.core.report import Report
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.reading.scan import logpass as passes
+from traindoctor.evals.asked import Task
 from traindoctor.evals.case import Case, find
-from traindoctor.evals.run import Task, diagnose
+from traindoctor.evals.run import diagnose
 from traindoctor.evals.score import Score, score
 
 Name = tuple[str, int]  # a playbook's key and the number of its signature
@@ -47,7 +47,7 @@ def without(case: Case, removed: frozenset[Name]) -> Score:
         return found
 
     books = tuple(_less(p, removed) for p in playbooks())
-    with patch.object(passes, "run_pass", run_pass), patch("traindoctor.agent.graph.playbooks", lambda: books):
+    with patch.object(passes, "run_pass", run_pass), patch("traindoctor.agent.session.graph.playbooks", lambda: books):
         answer = diagnose(Task(case.files, case.question, case.shell))
     return score(case, Report.model_validate_json(answer.report), answer.seconds)
 

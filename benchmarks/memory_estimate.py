@@ -20,8 +20,8 @@ from typing import Any
 import _memory_ranks
 import transformers.masking_utils
 from _memory_steps import Case, cases, measure
-from traindoctor.agent.reading import memory_model
-from traindoctor.agent.reading.model_config import of_config
+from traindoctor.agent.reading.memory import memory_model
+from traindoctor.agent.reading.memory.model_config import of_config
 
 
 def estimated(case: Case, config: dict[str, Any]) -> memory_model.Estimate:

@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from traindoctor.agent.reading.metric_formats.lines import LineReader
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.tools.metrics import read_metrics
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.curves.formats.metric_lines import LineReader
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies, read_metrics
 
 MEGATRON = (
     " [2026-08-22 {h:02d}:{m:02d}:{s:02d}.{f:06d}] iteration {i:8d}/ 9000000 | consumed samples: {c:12d} | "

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from traindoctor.agent.redact import Redactor
+from traindoctor.agent.safety.redact import Redactor
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))

@@ -22,7 +22,7 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parent
 DEMO = FOLDER.parent / "evals" / "demo" / "files"
 PEER = [sys.executable, "-c", "import typer, rich.console, pydantic"]
-DOCTOR = [sys.executable, "-c", "from traindoctor.agent.cli import main; raise SystemExit(main())"]
+DOCTOR = [sys.executable, "-c", "from traindoctor.agent.doors.cli import main; raise SystemExit(main())"]
 LIMIT = 3600.0  # seconds that one file may take
 
 

@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-DOCTOR = [sys.executable, "-m", "traindoctor.agent.cli", "run", "--quiet", "--run"]
+DOCTOR = [sys.executable, "-m", "traindoctor.agent.doors.cli", "run", "--quiet", "--run"]
 JOB = """
 import sys, time
 steps, work = int(sys.argv[1]), int(sys.argv[2])

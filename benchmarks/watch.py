@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-_WATCH = "from traindoctor.agent.cli import main; raise SystemExit(main())"
+_WATCH = "from traindoctor.agent.doors.cli import main; raise SystemExit(main())"
 _MARKS = (10, 60, 300)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")

@@ -10,11 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from traindoctor.agent import session
-from traindoctor.agent.events import ReportReady
-from traindoctor.agent.llm.settings import ModelSettings
+from traindoctor.agent.core.events import ReportReady
+from traindoctor.agent.llm.model_settings import ModelSettings
 from traindoctor.agent.llm.wire import Wire
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.session import session
 from traindoctor.evals.endpoint import Fault, ScriptedEndpoint
 from traindoctor.evals.faults import FAULTS
 

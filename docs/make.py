@@ -26,7 +26,7 @@ signature (`doctor tool NAME --help`) and `--json`.
 
 def schema() -> str:
     """The JSON schema of a report, as `doctor ask --json` prints it."""
-    from traindoctor.agent.report import SCHEMA, Report
+    from traindoctor.agent.core.report import SCHEMA, Report
 
     found = Report.model_json_schema(mode="serialization", by_alias=True)
     return json.dumps({"$id": SCHEMA, **found}, indent=2) + "\n"
@@ -35,7 +35,7 @@ def schema() -> str:
 def commands() -> list[tuple[str, ...]]:
     """Every command and group, as the command line declares them; the diagnostics have a page of their own."""
     import typer
-    from traindoctor.agent.cli import app
+    from traindoctor.agent.doors.cli import app
 
     def below(found: Any, path: tuple[str, ...]) -> list[tuple[str, ...]]:
         inner = getattr(found, "commands", {})
@@ -53,7 +53,7 @@ def command_line() -> str:
 
 
 def _help(command: tuple[str, ...]) -> str:
-    code = "from traindoctor.agent.cli import main; raise SystemExit(main())"
+    code = "from traindoctor.agent.doors.cli import main; raise SystemExit(main())"
     size = {"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1", "TERM": "dumb"}
     environment = {k: v for k, v in os.environ.items() if not k.startswith("DOCTOR_")} | size
     done = subprocess.run(
@@ -89,7 +89,7 @@ Made from `knowledge/folklore.yaml` by `make docs`. `doctor tool lint-settings` 
 def folklore() -> str:
     """Every setting that circulates and has no effect, with what to set instead and where that was looked up."""
     import yaml
-    from traindoctor.agent.playbook import KNOWLEDGE
+    from traindoctor.agent.core.playbook import KNOWLEDGE
 
     def cell(text: str) -> str:
         return " ".join(text.split()).replace("|", "\\|")
@@ -105,7 +105,7 @@ def folklore() -> str:
 
 def tools() -> str:
     """Every diagnostic: what it does, when to use it, its options, the evidence it gives."""
-    from traindoctor.agent.tool import all_tools
+    from traindoctor.agent.tools.tool import all_tools
 
     found = all_tools().values()
     rows = [f"| [{t.name}](#{t.name}) | {t.risk}{', live' if t.live else ''} | {t.title.rstrip('.')} |" for t in found]
@@ -117,7 +117,7 @@ def _tool(tool: Any) -> str:
     for name, field in tool.arguments.model_fields.items():
         default = "" if field.is_required() else f" (default {field.get_default(call_default_factory=True)!r})"
         parts.append(f"- `--{name.replace('_', '-')}`: {field.description or name}{default}")
-    keys = ", ".join(f"`{key}`" for key in tool.emits)
+    keys = ", ".join(f"`{key}`" for key in tool.emits) or "none, it only tells"
     return "\n".join([*parts, *([""] if tool.arguments.model_fields else []), f"Evidence: {keys}.", ""])
 
 

@@ -177,11 +177,11 @@ async def _played(app: Any, scene: Scene) -> str:
 @contextlib.contextmanager
 def _place(scene: Scene) -> Iterator[Any]:
     """A folder with the run, a state folder, fixed ids and clocks; the program in it."""
-    from traindoctor.agent import graph
-    from traindoctor.agent.commands.house import ChatHouse
-    from traindoctor.agent.config import settle
-    from traindoctor.agent.conversation.opening import Wanted
-    from traindoctor.agent.store import usable_state
+    from traindoctor.agent.chat.talk import Wanted
+    from traindoctor.agent.core.config import settle
+    from traindoctor.agent.doors.commands.chat_command import ChatHouse
+    from traindoctor.agent.session import graph
+    from traindoctor.agent.session.store import usable_state
     from traindoctor.tui.app import DoctorApp
 
     real = graph.guarded
@@ -196,7 +196,7 @@ def _place(scene: Scene) -> Iterator[Any]:
         _in_a_folder(scene.files),
         _process(scene.watched) as pid,
         patch("socket.gethostname", lambda: "login1"),  # no node of the run: this machine is not in the picture
-        patch("traindoctor.agent.session.new_session", lambda: SESSION),
+        patch("traindoctor.agent.session.session.new_session", lambda: SESSION),
         patch("traindoctor.tui.chat.activity.time", still),
         patch.object(graph, "guarded", held),
     ):
@@ -241,14 +241,14 @@ def _in_a_folder(files: Path) -> Iterator[Path]:
 
 def _earlier(house: Any) -> None:
     """Diagnoses of before, for the start screen."""
-    from traindoctor.agent.conversation.opening import Wanted
+    from traindoctor.agent.chat.talk import Wanted
 
     shutil.copytree(incident("memory-llama31-alpaca-jumps"), "runs/exp41", copy_function=shutil.copyfile)
     for path, session, question, hours in (
         ("runs/exp41", "20260303-181500-d4e5f6", "out of memory at step 1181, why?", 10),
         (RUN, SESSION, "why did it die?", 2),
     ):
-        with patch("traindoctor.agent.session.new_session", lambda session=session: session):
+        with patch("traindoctor.agent.session.session.new_session", lambda session=session: session):
             for _ in house.open(Wanted(paths=(path,))).ask(question):
                 pass
         then = time.time() - hours * 3600 - 60
@@ -260,7 +260,7 @@ def in_browser(size: tuple[int, int] = (100, 30)) -> str:
     """What a tab of `--serve` is sent over its websocket, drawn by a terminal emulator."""
     import pyte
 
-    code = "from traindoctor.agent.cli import main; raise SystemExit(main())"
+    code = "from traindoctor.agent.doors.cli import main; raise SystemExit(main())"
     argv = [sys.executable, "-c", code, "chat", RUN, "--offline", "--ask", "why did it die?", "--serve", "--port", "0"]
     screen = pyte.Screen(*size)
     with _in_a_folder(DEMO), subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as server:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ..agent.errors import UsageError
+from ..agent.core.errors import UsageError
 from .confidence_fit import (
     RECORDED,
     Correction,

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from ..agent.errors import KnowledgeError, UsageError
+from ..agent.core.errors import KnowledgeError, UsageError
 
 _REQUIRED = ("id", "family", "difficulty", "question", "expected")
 

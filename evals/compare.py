@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..agent.errors import UsageError
+from ..agent.core.errors import UsageError
 from .score import Score
 
 SCHEMA = "traindoctor.eval.baseline/1"

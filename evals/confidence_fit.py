@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..agent.errors import UsageError
+from ..agent.core.errors import UsageError
 
 BINS = 10
 SMALLEST = 1e-4  # confidences are kept this far from 0 and 1

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..agent.errors import UsageError
+from ..agent.core.errors import UsageError
 
 _WHO = r"(?: (?:rank|attempt|variant|step) [^ |]+)*"
 _LINE = re.compile(rf"^(E\d+ .*?) (\S+:\d+){_WHO}(?: \| |$)", re.MULTILINE)

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Literal
 
-from ..agent.report import Report
+from ..agent.core.report import Report
 from . import compare, table
 from .case import Case
 from .run import evaluate

@@ -94,9 +94,7 @@ def _is_section(r: Result, wanted: Sequence[str]) -> bool | None:
     return any(name.startswith(start) and heading in headings for start, heading in pairs)
 
 
-def _score(
-    rows: Iterable[Sequence[Any]], ask: Ask, fits: Callable[[Result, Sequence[str]], bool | None]
-) -> Score:
+def _score(rows: Iterable[Sequence[Any]], ask: Ask, fits: Callable[[Result, Sequence[str]], bool | None]) -> Score:
     places: list[int] = []
     missed: list[str] = []
     refused = 0

@@ -12,11 +12,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from ..agent.llm.settings import ModelSettings
-from ..agent.report import Report
+from ..agent.core.report import Report
+from ..agent.llm.model_settings import ModelSettings
+from . import solvers
+from .asked import Answer, Task
 from .case import Case
 from .exchanges import Exchange
 from .score import Score, score, unanswered
@@ -24,52 +26,27 @@ from .score import Score, score, unanswered
 REPLAYED = 131_072  # tokens that a replayed model is taken to read
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """All that a diagnosis gets to know of an incident."""
-
-    files: Path
-    question: str
-    shell: Path
-    model: ModelSettings | None = None
-    exchange: Exchange | None = None  # a recorded conversation that stands in for the model
-    solver: str = "offline"  # one of `solvers.NAMES`; where a model is named, doctor asks it
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The report as JSON (plain text crosses processes) and the seconds the diagnosis took."""
-
-    report: str
-    seconds: float
-    in_file: bool = False  # whether the verdict's repair is one for a file that the run has
-
-
 def diagnose(task: Task) -> Answer:
     """One diagnosis in a fresh workspace, with a state folder of its own; by another way where the task names one."""
-    from .solvers import OTHERS
-
-    return _otherwise(task) if task.solver in OTHERS else _by_doctor(task)
+    return _otherwise(task) if task.solver in solvers.OTHERS else _by_doctor(task)
 
 
 def _otherwise(task: Task) -> Answer:
-    from .solvers import solver
-
     with tempfile.TemporaryDirectory(prefix="doctor-eval-") as scratch:
         run = Path(scratch) / "run"
         shutil.copytree(task.files, run, symlinks=True)
         started = time.perf_counter()
-        report = solver(task.solver)(replace(task, files=run))
+        report = solvers.solver(task.solver)(replace(task, files=run))
         return Answer(report.to_json(), time.perf_counter() - started)
 
 
 def _by_doctor(task: Task) -> Answer:
     from contextlib import ExitStack
 
-    from ..agent import session
-    from ..agent.events import ReportReady
-    from ..agent.shell import Recorded
-    from ..agent.workspace import Workspace
+    from ..agent.core.events import ReportReady
+    from ..agent.core.shell import Recorded
+    from ..agent.reading.run.workspace import Workspace
+    from ..agent.session import session
     from .endpoint import ScriptedEndpoint
     from .treatment import lives_in_a_file
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from ..agent.errors import ParseError
-from ..agent.reading.discover import shown_name
-from ..agent.reading.files import lines
-from ..agent.report import CitedEvidence, Report
-from ..agent.types import LINE_CAP
+from ..agent.core.errors import ParseError
+from ..agent.core.report import CitedEvidence, Report
+from ..agent.core.types import LINE_CAP
+from ..agent.reading.run.discover import shown_name
+from ..agent.reading.run.files import lines
 from .case import Case
 from .treatment import repairs
 

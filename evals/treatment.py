@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from ..agent.errors import DiffRefused
-from ..agent.library import playbooks
-from ..agent.playbook import Fix
-from ..agent.reading.settings_map import settings_map
-from ..agent.report import Patch, Report, ReportFix
-from ..agent.treatment.ground import Ground, ground
-from ..agent.treatment.recipe import recipe
-from ..agent.unified import applied
-from ..agent.workspace import Workspace
+from ..agent.core.errors import DiffRefused
+from ..agent.core.playbook import Fix, playbooks
+from ..agent.core.report import Patch, Report, ReportFix
+from ..agent.core.unified import applied
+from ..agent.reading.run.workspace import Workspace
+from ..agent.reading.settings.settings_map import settings_map
+from ..agent.repair.treatment.recipe import Ground, ground, recipe
 
 KINDS = ("patch", "held already", "by hand", "command", "words")
 HELD = "The run has this already"

@@ -33,9 +33,7 @@ def collection_name(content: str, weights: str) -> str:
     return f"doctor-{content}-{weights[:8]}"
 
 
-def build(
-    sources: Sources | None = None, cache_dir: Path | None = None, progress: model.Progress = _silent
-) -> Built:
+def build(sources: Sources | None = None, cache_dir: Path | None = None, progress: model.Progress = _silent) -> Built:
     """Bring the index up to date.
 
     Args:

@@ -84,9 +84,7 @@ def _session(folder: Path):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # 10 ms of work
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        str(folder / "encoder.onnx"), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(str(folder / "encoder.onnx"), options, providers=["CPUExecutionProvider"])
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.enable_truncation(TOKENS)

@@ -61,9 +61,7 @@ def checked_weights(folder: Path) -> str:
     return found
 
 
-def embed_documents(
-    texts: list[str], folder: Path, progress: Progress, kept: Path | None = None
-) -> np.ndarray:
+def embed_documents(texts: list[str], folder: Path, progress: Progress, kept: Path | None = None) -> np.ndarray:
     """Unit vectors of texts, float32 (len(texts), width), by sentence-transformers.
 
     Args:

@@ -85,9 +85,7 @@ def search(
     return found
 
 
-def lexical(
-    query: str, k: int = 5, *, cache_dir: Path | None = None, sources: Sources | None = None
-) -> Results:
+def lexical(query: str, k: int = 5, *, cache_dir: Path | None = None, sources: Sources | None = None) -> Results:
     """The same by words alone: loads neither Chroma nor a model, nor numpy once the lexicon is cached."""
     return search(query, k=k, cache_dir=cache_dir, sources=sources, by="words")
 

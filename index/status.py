@@ -37,9 +37,7 @@ def status(sources: Sources | None = None, cache_dir: Path | None = None) -> Sta
     why = ""
     try:
         folder = model.model_folder()
-        weights = (
-            model.WEIGHTS if not os.environ.get("DOCTOR_EMBEDDING_MODEL") else model.checked_weights(folder)
-        )
+        weights = model.WEIGHTS if not os.environ.get("DOCTOR_EMBEDDING_MODEL") else model.checked_weights(folder)
         if not (encoder.encoder_folder(cache, weights) / "agreement.json").is_file():
             why = "the query encoder is not exported yet"
         elif not store.server() and store.current(cache, collection_name(words.name, weights)) is None:

@@ -86,10 +86,7 @@ def write_encoder(folder: Path, target: Path) -> None:
     last = _mean(g, x, mask)
     g.nodes[-1].output[0] = "embedding"
     assert last == f"n{len(g.nodes) - 1}"
-    tokens = [
-        helper.make_tensor_value_info(n, TensorProto.INT64, ["b", "s"])
-        for n in ("input_ids", "attention_mask")
-    ]
+    tokens = [helper.make_tensor_value_info(n, TensorProto.INT64, ["b", "s"]) for n in ("input_ids", "attention_mask")]
     out = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["b", int(config["hidden_size"])])
     graph = helper.make_graph(g.nodes, "encoder", tokens, [out], g.constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
@@ -114,9 +111,7 @@ def _attention(g: _Graph, x: str, bias: str, at: str, config: dict[str, Any]) ->
     split, joined = g.constant(np.array([0, 0, heads, width // heads])), g.constant(np.array([0, 0, width]))
 
     def parted(name: str, order: list[int]) -> str:
-        return g.op(
-            "Transpose", g.op("Reshape", g.linear(x, f"{at}.attention.self.{name}"), split), perm=order
-        )
+        return g.op("Transpose", g.op("Reshape", g.linear(x, f"{at}.attention.self.{name}"), split), perm=order)
 
     query, key, value = (
         parted("query", [0, 2, 1, 3]),
@@ -132,9 +127,7 @@ def _gelu(g: _Graph, x: str) -> str:
     import numpy as np
 
     erf = g.op("Erf", g.op("Mul", x, g.constant(np.float32(1 / math.sqrt(2)))))
-    return g.op(
-        "Mul", g.op("Mul", x, g.constant(np.float32(0.5))), g.op("Add", erf, g.constant(np.float32(1)))
-    )
+    return g.op("Mul", g.op("Mul", x, g.constant(np.float32(0.5))), g.op("Add", erf, g.constant(np.float32(1))))
 
 
 def _mean(g: _Graph, x: str, mask: str) -> str:

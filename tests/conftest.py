@@ -22,7 +22,7 @@ settings.load_profile("patient")
 ROOT = Path(__file__).resolve().parent.parent
 _REAL = re.compile(
     r"^\s*(?:import (?:subprocess|torch\.multiprocessing)"
-    r"|from tests\.(?:checkpoints|jobs|live|tools\.(?:training_runs|machine)|llm)"
+    r"|from tests\.(?:reading\.checkpoints|jobs\.supervised|jobs\.live|tools\.(?:training_runs|machine)|llm)"
     r"|from traindoctor\.evals\.(?:endpoint|hostile|run) )",
     re.MULTILINE,
 )
@@ -61,7 +61,7 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def _cache_of_the_tests() -> None:
     """One cache for all tests, kept between runs: compiling the patterns for each would cost minutes."""
     from filelock import FileLock
-    from traindoctor.agent.commands.patterns import compile_patterns
+    from traindoctor.agent.doors.commands.knowledge_commands import compile_patterns
 
     folder = ROOT / ".pytest_cache" / "doctor"
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def _cache_of_the_tests() -> None:
 @pytest.fixture(autouse=True)
 def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A state folder and a config of its own for each test; nothing of the developer's gets in."""
-    from traindoctor.agent.config import settle
+    from traindoctor.agent.core.config import settle
 
     folder = _own_folder(tmp_path_factory, "state")
     ours = [n for n in os.environ if n.startswith(("DOCTOR_", "OPENAI_")) and n != "DOCTOR_CACHE"]
@@ -112,7 +112,7 @@ def process() -> Doctor:
     """Run the command in a process of its own: `process("ask", "why?", "--run", folder)`."""
 
     def run(*arguments: object, stdin: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-c", "from traindoctor.agent.cli import main; raise SystemExit(main())"]
+        argv = [sys.executable, "-c", "from traindoctor.agent.doors.cli import main; raise SystemExit(main())"]
         return subprocess.run(
             [*argv, *map(str, arguments)],
             capture_output=True,
@@ -129,8 +129,8 @@ def process() -> Doctor:
 @pytest.fixture
 def doctor(monkeypatch: pytest.MonkeyPatch) -> Doctor:
     """The same within this process, which spares the imports: `doctor("ask", "why?", "--run", folder)`."""
-    from traindoctor.agent.cli import main
-    from traindoctor.agent.config import settle
+    from traindoctor.agent.core.config import settle
+    from traindoctor.agent.doors.cli import main
 
     def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         settle.cache_clear()

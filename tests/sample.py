@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traindoctor.agent.report import (
+from traindoctor.agent.core.report import (  # fmt: skip
     AlsoFound,
     ByHand,
     ChainLink,
@@ -17,7 +17,7 @@ from traindoctor.agent.report import (
     RootCause,
     RunSummary,
     Sentence,
-)  # fmt: skip
+)
 
 HOSTILE = "\x1b[31mred\x1b[0m [bold]markup[/bold] \u202egnp.exe <script>alert(1)</script> `tick`"
 DIFF = """\

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traindoctor.agent.report import Report
+from traindoctor.agent.core.report import Report
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [p for name in ("*.md", "docs/*.md") for p in sorted(ROOT.glob(name))]
@@ -50,11 +50,11 @@ def test_a_real_report_obeys_the_published_schema() -> None:
 
 
 def commands() -> list[str]:
-    """Every `doctor ...` line in the shell blocks of the README."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    """Every `doctor ...` line in the shell blocks of the README and of the page of uses."""
+    text = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/use.md"))
     blocks = re.findall(r"^```(?:bash|console|sh)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [line.removeprefix("$ ").strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.startswith("doctor ")]
+    return list(dict.fromkeys(line for line in lines if line.startswith("doctor ")))
 
 
 @pytest.mark.parametrize("command", commands())
@@ -92,8 +92,8 @@ def test_the_picture_in_the_readme_is_what_the_command_says(doctor: Doctor) -> N
     assert titles <= set(shown) & set(picture.splitlines())
 
 
-def test_the_preflight_in_the_readme_is_what_the_command_says(doctor: Doctor) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_preflight_in_the_page_of_uses_is_what_the_command_says(doctor: Doctor) -> None:
+    text = (ROOT / "docs" / "use.md").read_text(encoding="utf-8")
     picture = next(b for b in re.findall(r"```text\n(.*?)```", text, re.DOTALL) if b.startswith("$ doctor preflight"))
     command, *shown = picture.splitlines()
     said = doctor(*shlex.split(command)[2:], cwd=ROOT).stdout

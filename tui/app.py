@@ -14,8 +14,8 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen, Screen
 
-from ..agent.conversation.opening import House, Wanted
-from ..agent.errors import UsageError
+from ..agent.chat.talk import House, Wanted
+from ..agent.core.errors import UsageError
 from . import themes
 from .chat.palette import SlashCommands
 from .chat.screen import ChatScreen
@@ -56,7 +56,7 @@ class DoctorApp(Sturdy, App[int]):
     def on_mount(self) -> None:
         self.theme = themes.remembered(self.state)
         if self._wanted is not None or self._question:
-            self.push_screen(ChatScreen(self.state, self._wanted, self._question, self._watch))
+            self.push_screen(ChatScreen(self, self._wanted, self._question, self._watch))
         else:
             from .start.screen import StartScreen
 
@@ -65,7 +65,7 @@ class DoctorApp(Sturdy, App[int]):
 
     def open(self, wanted: Wanted, question: str = "") -> None:
         """Leave the start screen for a conversation."""
-        self.switch_screen(ChatScreen(self.state, wanted, question))
+        self.switch_screen(ChatScreen(self, wanted, question))
 
     @on(Chosen)
     def _chosen(self, message: Chosen) -> None:

@@ -20,7 +20,7 @@ from textual.geometry import Size
 from textual.widget import WidgetError
 from textual.worker import WorkerFailed
 
-from ..agent.sanitize import inert, one_line
+from ..agent.safety.fences import inert, one_line
 from .text import shortened
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def kept(state: Path, error: BaseException) -> str:
 def _said(error: BaseException) -> str:
     """The error's message without secrets: it may quote a line of a log."""
     try:
-        from ..agent.redact import Redactor
+        from ..agent.safety.redact import Redactor
 
         return Redactor().redact(str(error)[:20_000].encode("utf-8", "backslashreplace").decode())
     except Exception:  # noqa: BLE001 - the way out must not fail

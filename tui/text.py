@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from ..agent.sanitize import inert, one_line
+from ..agent.safety.fences import inert, one_line
 
 SHOWN = 4_000  # characters of one line; a terminal that wraps megabytes stands still
 

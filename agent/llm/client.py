@@ -4,16 +4,132 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
-from .exchange import CONNECT_SECONDS, Exchange, Put, Refusal, decoded, http_library, stop_at_errors
-from .settings import ModelSettings
+from .model_settings import ModelSettings
 from .stream import LINE_BYTES, parsed
-from .troubles import Asked, Setback
+from .turns import Asked, ModelTrouble, Setback
+
+# ----------
+# One request and its answer in bytes, with an end at a given time whatever the network does.
+#
+# The request runs beside the caller, in a thread of its own: looking up a name or a header that drips cannot be timed
+# out from within. The caller takes what came until its time is over, then leaves; the thread ends with its next byte,
+# or when nothing came for as long as `timeout` says.
+
+
+ERROR_BYTES = 1 << 16
+CONNECT_SECONDS = 5.0
+LOOK_SECONDS = 0.25  # how often it is looked whether an answer is still wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How an answer begins; header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
+class Refusal(Exception):
+    """An answer that is no success, with the start of what it says."""
+
+    def __init__(self, head: Head, body: bytes) -> None:
+        super().__init__(str(head.status))
+        self.head = head
+        self.body = body.decode("utf-8", "replace")
+
+
+class _Left(Exception):
+    """The caller is gone."""
+
+
+Put = Callable[[Any], None]
+
+
+class Exchange:
+    """A request under way. Iterate over `pieces`, then `leave`."""
+
+    def __init__(self, work: Callable[[Put], None]) -> None:
+        self._items: queue.Queue[Any] = queue.Queue(maxsize=8)
+        self._gone = threading.Event()
+        self._work = work
+        threading.Thread(target=self._run, name="model-request", daemon=True).start()
+
+    def _run(self) -> None:
+        end: Exception = EOFError()
+        try:
+            self._work(self._put)
+        except _Left:
+            return
+        except Exception as e:  # noqa: BLE001 - whatever it is, it is raised where the caller waits
+            end = e
+        with contextlib.suppress(_Left):
+            self._put(end)
+
+    def _put(self, item: Any) -> None:
+        while not self._gone.is_set():
+            try:
+                return self._items.put(item, timeout=0.5)
+            except queue.Full:
+                continue
+        raise _Left
+
+    def pieces(self, until: float, stop: Callable[[], bool] = lambda: False) -> Iterator[bytes]:
+        """The decoded bytes of the answer, at most 1 MB at a time.
+
+        Args:
+            until: in `time.monotonic()`.
+            stop: asked before each piece, and while none comes: whether no more is wanted.
+
+        Raises:
+            Refusal, Setback (`stopped`), TimeoutError (`until` is reached), or an error of the HTTP library.
+        """
+        while True:
+            if stop():
+                raise stopped()
+            left = until - time.monotonic()
+            try:
+                item = self._items.get(timeout=max(0.0, min(LOOK_SECONDS, left)))
+            except queue.Empty:
+                if left > LOOK_SECONDS:
+                    continue
+                raise TimeoutError from None
+            if isinstance(item, EOFError):
+                return
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+    def leave(self) -> None:
+        """No more is wanted."""
+        self._gone.set()
+
+
+def stopped() -> Setback:
+    """What ends a request whose answer nobody waits for."""
+    return Setback("stopped", "stopped before its answer was there")
+
+
+def stop_at_errors(response: Any) -> None:
+    """Response hook: an answer that is no success is read here, and no more of it than its start."""
+    if response.status_code < 300:
+        return
+    body = b""
+    for piece in response.iter_bytes():
+        body += piece
+        if len(body) >= ERROR_BYTES:
+            break
+    raise Refusal(Head(response.status_code, dict(response.headers)), body[:ERROR_BYTES])
+
+
+# ----------
 
 HOSTED = "https://api.openai.com/v1"
 NO_KEY = "no-key"  # what servers get that need none: the client insists on one
@@ -82,7 +198,7 @@ class Client:
         def work(put: Put) -> None:
             create = client.chat.completions.with_streaming_response.create
             with create(model=body["model"], messages=body["messages"], extra_body=rest, timeout=timeout) as response:
-                for piece in decoded(response.http_response):
+                for piece in response.http_response.iter_bytes():
                     put(piece)
 
         return Exchange(work)
@@ -95,7 +211,7 @@ class Client:
 
         def work(put: Put) -> None:
             with client._client.stream(method, url, headers=headers, json=body, timeout=timeout) as response:
-                for piece in decoded(response):
+                for piece in response.iter_bytes():
                     put(piece)
 
         exchange, read = Exchange(work), bytearray()
@@ -104,7 +220,7 @@ class Client:
                 read += piece
                 if len(read) > LINE_BYTES:
                     return {}
-            return parsed(bytes(read))
+            return parsed(read.decode("utf-8", "replace"))
         except (*self.errors(), Refusal, Setback, OSError, UnicodeError):
             return {}
         finally:
@@ -160,10 +276,10 @@ class Client:
 
     def errors(self) -> tuple[type[BaseException], ...]:
         """What a request may raise apart from `Refusal` and `Setback`."""
+        import httpx2
         import openai
 
-        http = http_library(self._made()._client)
-        return (openai.OpenAIError, http.HTTPError, http.InvalidURL, http.StreamError)
+        return (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError)
 
 
 def _parts(url: str) -> SplitResult:
@@ -172,3 +288,118 @@ def _parts(url: str) -> SplitResult:
         return urlsplit(url)
     except ValueError:
         return urlsplit("")
+
+
+# ----------
+# How many tokens fit the model: asked of servers of one's own, which each say it in another way.
+#
+# vLLM and SGLang say it beside the model's name, llama.cpp and Ollama in pages of their own. What a server runs the
+# model with counts, not what the model was trained for: a longer prompt is refused by some and cut without a word by
+# others.
+
+SECONDS = 2.0
+# Ollama runs a model with this many tokens on a GPU below 24 GiB, and cuts off the start of what is longer.
+OLLAMA_DEFAULT = 4096
+_BESIDE_THE_NAME = ("max_model_len", "context_length", "context_window", "max_context_length")
+
+
+@dataclass(slots=True)
+class _Server:
+    """A server that is asked, within a time for all questions together."""
+
+    client: Client
+    listed: dict[str, Any]
+    until: float
+
+    def page(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """What a path beside `/v1` answers; empty where there is nothing."""
+        root = self.client.base.removesuffix("/v1")
+        return self.client.ask(method, f"{root}{path}", max(0.05, self.until - time.monotonic()), body)
+
+
+Found = tuple[int, str]
+
+
+def context_window(settings: ModelSettings) -> Found:
+    """Tokens that fit, in and out together, and who says so; 0 where nobody does.
+
+    Takes 2 s at most. A hosted service, that is one with no address in the settings, is not asked.
+    """
+    if settings.window > 0:
+        return settings.window, "the setting `window`"
+    client = Client(settings)
+    if client.hosted:
+        return 0, "unknown: a hosted service is not asked"
+    try:
+        client.check()
+        answers = _answers(client, settings.model, time.monotonic() + SECONDS)
+        return next(answers, (0, "unknown: the server does not say"))
+    except ModelTrouble:
+        return 0, "unknown: the server cannot be asked"
+    finally:
+        client.close()
+
+
+def _answers(client: Client, model: str, until: float) -> Iterator[Found]:
+    models = client.models(max(0.05, until - time.monotonic()))
+    if not models and time.monotonic() > until:
+        return
+    listed = next((m for m in models if m.get("id") == model), models[0] if len(models) == 1 else {})
+    server = _Server(client, listed, until)
+    order: list[Callable[[_Server, str], Iterator[Found]]] = [_beside_the_name, _llama_cpp, _ollama]
+    if listed.get("owned_by") == "library":  # so Ollama lists what it has
+        order = [_ollama]
+    for ask in order:
+        yield from ask(server, model)
+        if time.monotonic() > until:
+            return
+    yield from _trained(listed)
+
+
+def _beside_the_name(server: _Server, model: str) -> Iterator[Found]:
+    for name in _BESIDE_THE_NAME:
+        yield from _tokens(server.listed.get(name), f"`{name}` of the server's list of models")
+
+
+def _llama_cpp(server: _Server, model: str) -> Iterator[Found]:
+    # A router of several models would load one that is merely asked about, unless told not to.
+    for path in (f"/props?model={quote(model, safe='')}&autoload=false", "/props"):
+        stated = server.page("GET", path).get("default_generation_settings")
+        if isinstance(stated, Mapping):
+            yield from _tokens(stated.get("n_ctx"), "`n_ctx` of llama.cpp's /props")
+
+
+def _trained(listed: Mapping[str, Any]) -> Iterator[Found]:
+    meta = listed.get("meta")
+    if isinstance(meta, Mapping):
+        yield from _tokens(meta.get("n_ctx"), "`meta.n_ctx` of the server's list of models")
+        yield from _tokens(meta.get("n_ctx_train"), "`meta.n_ctx_train` of the server's list of models")
+
+
+def _ollama(server: _Server, model: str) -> Iterator[Found]:
+    """What the loaded model runs with, else what its file sets, else Ollama's default."""
+    running = server.page("GET", "/api/ps").get("models")
+    for loaded in running if isinstance(running, list) else ():
+        if isinstance(loaded, dict) and _same(model, loaded.get("name"), loaded.get("model")):
+            yield from _tokens(loaded.get("context_length"), "what Ollama runs the model with")
+    shown = server.page("POST", "/api/show", {"model": model})
+    parameters = shown.get("parameters")
+    for line in parameters.splitlines() if isinstance(parameters, str) else ():
+        name, _, value = line.strip().partition(" ")
+        if name == "num_ctx" and (digits := value.strip()[:12]).isdecimal():
+            yield from _tokens(int(digits), "`num_ctx` of the model in Ollama")
+    facts = shown.get("model_info")
+    for name, value in facts.items() if isinstance(facts, Mapping) else ():
+        if str(name).endswith(".context_length"):
+            for tokens, _ in _tokens(value, ""):
+                yield min(tokens, OLLAMA_DEFAULT), f"Ollama's default; OLLAMA_CONTEXT_LENGTH raises it, to {tokens}"
+
+
+def _same(model: str, *names: Any) -> bool:
+    return any(name in (model, f"{model}:latest") for name in names)
+
+
+def _tokens(value: Any, origin: str) -> Iterator[Found]:
+    """A count that can be one."""
+    if isinstance(value, int) and not isinstance(value, bool) and 256 <= value <= 100_000_000:
+        yield value, origin

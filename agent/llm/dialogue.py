@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..planner import View
-from ..types import Call
-from . import words
-from .fence import fenced, harmless
-from .room import Room, encoded, fitting, shortened
-from .shown import call_text, result_text
+from ..core.types import Call
+from ..safety.fences import fenced, harmless
+from ..verdict.planner import View
+from . import framing
+from .brief import call_text, result_text
+from .framing import Room, encoded, fitting, shortened
 
 _TEXT = 300  # characters from which an older answer in words is shortened
 _KEPT = 160  # characters kept of it, and of what the model wrote
@@ -63,7 +63,7 @@ def messages(
     Args:
         beside: bytes of the request without its messages: tools, settings, what is said behind them.
     """
-    system: Message = {"role": "system", "content": words.system()}
+    system: Message = {"role": "system", "content": framing.system()}
     parts = _parts(view, entries, room)
     beside += _size(system)
     bound = min(most, room.dialogue) - beside

@@ -12,13 +12,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..redact import Redactor
-from .assembly import Assembly
-from .client import Client
-from .exchange import LOOK_SECONDS, Refusal, stopped
-from .settings import ModelSettings
-from .troubles import Asked, Setback, refusal
-from .turn import ModelTrouble, Turn
+from ..safety.redact import Redactor
+from .client import LOOK_SECONDS, Client, Refusal, stopped
+from .model_settings import ModelSettings
+from .stream import Assembly
+from .turns import Asked, ModelTrouble, Setback, Turn, refusal
 
 RETRIES = 2
 LONGEST_WAIT = 60.0
@@ -145,10 +143,7 @@ class Wire:
             raise stopped()
         exchange = self._client.chat(body, self.settings.timeout)
         try:
-            for piece in exchange.pieces(until, self.stop):
-                assembly.feed(piece)
-                if assembly.over:
-                    break  # some servers leave the connection open
+            assembly.read(exchange.pieces(until, self.stop))
             return assembly.turn()
         except Refusal as e:
             raise self._refused(e, body, until) from None
@@ -209,6 +204,8 @@ def broken(error: BaseException, asked: Asked, seconds: float, begun: bool) -> S
         chain = chain.__cause__ or chain.__context__
     said = " ".join(names)
     host = asked.url.split("//")[-1].split("/")[0]
+    if "DecodingError" in said:
+        return Setback("garbled", "the server's compressed answer is damaged")
     if "ConnectTimeout" in said:
         return Setback("connection", f"no connection to {host} in time: is the address right, and reachable from here?")
     if "TimeoutException" in said or "APITimeoutError" in said:

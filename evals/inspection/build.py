@@ -9,7 +9,7 @@ from typing import Any
 from inspect_ai import Task  # pyright: ignore[reportMissingImports]
 from inspect_ai.dataset import MemoryDataset, Sample  # pyright: ignore[reportMissingImports]
 
-from ...agent.errors import UsageError
+from ...agent.core.errors import UsageError
 from ..case import Case, find
 from ..solvers import NAMES
 from .scorers import verdict

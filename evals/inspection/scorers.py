@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer  # pyright: ignore[reportMissingImports]
 from inspect_ai.solver import TaskState  # pyright: ignore[reportMissingImports]
 
-from ...agent.report import Report
+from ...agent.core.report import Report
 from ..case import Case, load
 from ..score import INSUFFICIENT, score
 from ..score import Score as Found

@@ -13,9 +13,10 @@ from inspect_ai.model import (  # pyright: ignore[reportMissingImports]
 )
 from inspect_ai.solver import Generate, Solver, TaskState, solver  # pyright: ignore[reportMissingImports]
 
-from ...agent.llm.settings import ModelSettings
-from ...agent.report import Report
-from ..run import Answer, Task, diagnose
+from ...agent.core.report import Report
+from ...agent.llm.model_settings import ModelSettings
+from ..asked import Answer, Task
+from ..run import diagnose
 from ..solvers.paste import messages, read
 
 AT_A_TIME = 1  # diagnoses; `doctor eval` is the way to many at once
@@ -60,7 +61,7 @@ def kept(reports: Path, seconds: dict[str, float]) -> Solver:
 @solver
 def pasted(window: int = WINDOW) -> Solver:
     """The logs in one request to the model that inspect runs with; secrets are taken out of what is sent."""
-    from ...agent.redact import Redactor
+    from ...agent.safety.redact import Redactor
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         redactor = Redactor()
@@ -82,7 +83,7 @@ def pasted(window: int = WINDOW) -> Solver:
 
 def told(state: TaskState, answer: Answer) -> None:
     """Hand a report to the scorer, and tell in the transcript how it came about."""
-    from ...agent.markdown import as_markdown
+    from ...agent.telling.render import as_markdown
 
     report = Report.model_validate_json(answer.report)
     state.store.set("report", answer.report)

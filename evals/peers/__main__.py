@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from ...agent.errors import UsageError
+from ...agent.core.errors import UsageError
 from ..case import Case, find
 from . import results
 from .programs import PROGRAMS, ROOT, Program, all_texts, installed

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...agent.errors import UsageError
+from ...agent.core.errors import UsageError
 from ..solvers.texts import texts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,7 +84,7 @@ def _picklescan(files: Path, together: Path) -> list[str]:
 
 
 def _grep(files: Path, together: Path) -> list[str]:
-    from ..run import Task
+    from ..asked import Task
     from ..score import HEALTHY
     from ..solvers import grep
 

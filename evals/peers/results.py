@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from ...agent.errors import UsageError
+from ...agent.core.errors import UsageError
 from .verdicts import Verdict, mapping
 
 BEGIN, END = "<!-- peers -->", "<!-- /peers -->"

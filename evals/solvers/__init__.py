@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from ...agent.errors import UsageError
+from ...agent.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from ...agent.report import Report
-    from ..run import Task
+    from ...agent.core.report import Report
+    from ..asked import Task
 
 Name = Literal["offline", "model", "paste", "retrieval", "grep"]
 NAMES: tuple[Name, ...] = ("offline", "model", "paste", "retrieval", "grep")

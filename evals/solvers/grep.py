@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...agent.report import CitedEvidence, Differential, Report, RootCause
-from ...agent.types import LINE_CAP
+from ...agent.core.report import CitedEvidence, Differential, Report, RootCause
+from ...agent.core.types import LINE_CAP
 from ..score import HEALTHY
 from .texts import numbered, texts
 
 if TYPE_CHECKING:
-    from ..run import Task
+    from ..asked import Task
 
 _STATED = 0.5  # grep states no confidence; one that is neither
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ...agent.report import CitedEvidence, Differential, Report, RootCause
+from ...agent.core.report import CitedEvidence, Differential, Report, RootCause
 from ..score import INSUFFICIENT
 from ..variants.hay import TROUBLE
 from .texts import numbered, texts
 
 if TYPE_CHECKING:
-    from ..run import Task
+    from ..asked import Task
 
 LINES = 3  # of trouble, the last ones of the run
 ASKED = 800  # characters of a query

@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...agent.report import CitedEvidence, Differential, Report, ReportFix, RootCause, Tokens
+from ...agent.core.report import CitedEvidence, Differential, Report, ReportFix, RootCause, Tokens
 from ..score import INSUFFICIENT
 from .texts import texts
 
 if TYPE_CHECKING:
-    from ...agent.llm.settings import ModelSettings
-    from ..run import Task
+    from ...agent.llm.model_settings import ModelSettings
+    from ..asked import Task
 
 WINDOW = 32_768  # tokens, where a model's is not known
 BYTES = 3  # to a token, on the safe side for logs
@@ -38,7 +38,7 @@ def solve(task: Task) -> Report:
     Raises:
         ValueError: no model is named.
     """
-    from ...agent.llm.turn import ModelTrouble
+    from ...agent.llm.turns import ModelTrouble
     from ...agent.llm.wire import Wire
 
     if task.model is None:
@@ -62,8 +62,8 @@ def solve(task: Task) -> Report:
 
 def messages(task: Task, model: ModelSettings) -> list[dict[str, Any]]:
     """The request: the causes, the question, and as much of the files as fits."""
-    from ...agent.llm.fence import fenced
-    from ...agent.playbook import causes
+    from ...agent.core.playbook import causes
+    from ...agent.safety.fences import fenced
 
     known = "\n".join(f"{cause}: {meaning}" for cause, meaning in causes().items())
     system = f"{SYSTEM}\n{ANSWER}\n\n{known}"

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from ...agent.errors import UsageError
+from ...agent.core.errors import UsageError
 from ..case import Case
 from . import ranks
 from .stamps import between, stamp

@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...agent.report import Report
+from ...agent.core.report import Report
 from ..case import Case
 
 # What a file is called in words, by how its name looks: a next step names it by file name or by such a word.

@@ -1,7 +1,8 @@
-"""All incidents offline against the kept baseline: no drop, nothing invented, no sound run blamed.
+"""All incidents offline against the kept baseline: no drop, nothing invented, no sound run blamed, no verdict moved.
 
 `doctor eval evals/incidents evals/threads evals/healthy evals/recorded --write-baseline evals/baseline.json` writes the
-baseline anew, once what got better and worse has been looked at.
+baseline anew, once what got better and worse has been looked at. `KEEP_VERDICT_LINES=1` before pytest writes the lines
+of the verdicts anew (without xdist: `-p no:xdist`), for a change that is meant to move verdicts.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from traindoctor.agent import session
-from traindoctor.agent.events import ReportReady
-from traindoctor.agent.shell import Recorded
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.events import ReportReady
+from traindoctor.agent.core.shell import Recorded
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.session import session
 from traindoctor.evals import compare
 from traindoctor.evals.case import Case, find
-from traindoctor.evals.run import Task  # noqa: F401 - marks these tests as ones that run whole diagnoses
+from traindoctor.evals.run import diagnose  # noqa: F401 - marks these tests as ones that run whole diagnoses
 from traindoctor.evals.score import HEALTHY, Score, score
+from traindoctor.evals.verdict_lines import keep, kept_lines, verdict_line
 
 ROOT = Path(__file__).resolve().parents[2] / "evals"
 BASELINE = ROOT / "baseline.json"
@@ -32,8 +34,8 @@ SLACK = 0.02  # of a shard: a change may cost one incident of it where it wins e
 pytestmark = pytest.mark.skipif(not BASELINE.is_file(), reason="no baseline has been kept yet")
 
 
-def scored(cases: list[Case], folder: Path) -> list[Score]:
-    """The scores of all questions about one run; what was read for one serves the next."""
+def scored(cases: list[Case], folder: Path) -> list[tuple[Score, str]]:
+    """The scores of all questions about one run, each with its line; what was read for one serves the next."""
     run = folder / "run"
     shutil.copytree(cases[0].files, run, symlinks=True)
     for path in run.rglob("*"):  # a log of a fresh clone is not one that is being written
@@ -43,8 +45,18 @@ def scored(cases: list[Case], folder: Path) -> list[Score]:
     for case in cases:
         *_, last = session.diagnose(workspace, case.question, state=folder / "state", history=False)
         assert isinstance(last, ReportReady)
-        found.append(score(case, last.report))
+        found.append((score(case, last.report), verdict_line(case.id, last.report)))
     return found
+
+
+def check_lines(lines: list[str]) -> None:
+    """Every verdict stands as it is kept, with the same evidence at the same places."""
+    kept = kept_lines()
+    if os.environ.get("KEEP_VERDICT_LINES"):
+        keep({**kept, **{line.partition(" | ")[0]: line for line in lines}}.values())
+        return
+    moved = [f"- {kept.get(ident)}\n+ {line}" for line in lines if kept.get(ident := line.partition(" | ")[0]) != line]
+    assert not moved, "\n".join(moved)
 
 
 @pytest.mark.real
@@ -53,7 +65,9 @@ def test_no_drop_below_the_baseline(kind: str, shard: int, tmp_path: Path) -> No
     runs = [list(group) for _, group in groupby(find(SETS), key=lambda case: case.folder)]
     runs = [run for run in runs if any(HEALTHY in case.expected for case in run) == (kind == "sound")]
     runs = runs[shard :: SHARDS[kind]]
-    found = [s for n, cases in enumerate(runs) for s in scored(cases, tmp_path / str(n))]
+    diagnosed = [pair for n, cases in enumerate(runs) for pair in scored(cases, tmp_path / str(n))]
+    check_lines([line for _, line in diagnosed])
+    found = [s for s, _ in diagnosed]
     changed = compare.changes(compare.read(BASELINE), compare.kept(found))
     told = "\n".join(compare.as_lines(changed))
     assert changed.compared >= 0.9 * len(found), f"write the baseline anew: {told}"

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.errors import UsageError
+from traindoctor.agent.core.errors import UsageError
 from traindoctor.evals import calibration
 from traindoctor.evals.confidence_fit import Correction, Stated, brier, ece, fit, halves, read, sources
 

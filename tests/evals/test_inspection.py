@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("inspect_ai")
 
-from traindoctor.agent.report import Report
+from traindoctor.agent.core.report import Report
+from traindoctor.evals.asked import Task
 from traindoctor.evals.case import load
 from traindoctor.evals.endpoint import Say, ScriptedEndpoint
-from traindoctor.evals.run import Task, diagnose
+from traindoctor.evals.run import diagnose
 from traindoctor.evals.score import score
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from traindoctor.agent.errors import UsageError
+from traindoctor.agent.core.errors import UsageError
 from traindoctor.evals.case import find
 from traindoctor.evals.peers import __main__ as peers
 from traindoctor.evals.peers import results

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.errors import UsageError
-from traindoctor.agent.report import CitedEvidence, Differential, FirstFailure, Report, RootCause
+from traindoctor.agent.core.errors import UsageError
+from traindoctor.agent.core.report import CitedEvidence, Differential, FirstFailure, Report, RootCause
 from traindoctor.evals import compare, reliability, results_page, table
 from traindoctor.evals.case import Mark, load
 from traindoctor.evals.score import Score, score, unanswered
@@ -96,7 +96,7 @@ def test_a_baseline_tells_better_from_worse(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_the_command_writes_compares_and_fails_on_a_drop(doctor: Doctor, tmp_path: Path) -> None:
+def test_the_command_writes_compares_and_fails_on_a_drop(doctor: Doctor, here: None, tmp_path: Path) -> None:
     good, page = tmp_path / "good.json", tmp_path / "page.html"
     done = doctor("eval", DEMO, "--write-baseline", good, "--html", page, "--hay", "5x")
     assert done.returncode == 0, done.stderr

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.llm.settings import ModelSettings
-from traindoctor.agent.playbook import causes
-from traindoctor.agent.report import Report
+from traindoctor.agent.core.playbook import causes
+from traindoctor.agent.core.report import Report
+from traindoctor.agent.llm.model_settings import ModelSettings
+from traindoctor.evals.asked import Task
 from traindoctor.evals.case import load
 from traindoctor.evals.endpoint import Say, ScriptedEndpoint
-from traindoctor.evals.run import Task, diagnose
+from traindoctor.evals.run import diagnose
 from traindoctor.evals.score import score
 from traindoctor.evals.solvers import grep
 from traindoctor.evals.solvers.paste import pasted, read

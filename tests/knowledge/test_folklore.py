@@ -6,8 +6,8 @@ import re
 
 import pytest
 import yaml
-from traindoctor.agent.playbook import KNOWLEDGE, read_folder
-from traindoctor.agent.tools.lint import lint_settings
+from traindoctor.agent.core.playbook import KNOWLEDGE, read_folder
+from traindoctor.agent.tools.settings.settings_tools import lint_settings
 
 from tests.tools.captured import look
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.library import playbooks
+from traindoctor.agent.core.playbook import playbooks
 
 LINES = (Path(__file__).parent / "ordinary.txt").read_text().splitlines()
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from traindoctor.agent.playbook import KNOWLEDGE, Fix, parse
-from traindoctor.agent.reading.settings_map import normal, settings_map
+from traindoctor.agent.core.playbook import KNOWLEDGE, Fix, parse
+from traindoctor.agent.reading.settings.settings_map import normal, settings_map
 
 CHECKED: dict[str, Any] = yaml.safe_load((KNOWLEDGE / "checked.yaml").read_text(encoding="utf-8"))
 FRAMEWORKS: dict[str, dict[str, Any]] = CHECKED["frameworks"]

@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.llm.assembly import Assembly
-from traindoctor.agent.llm.troubles import Asked, Setback, pause, refusal
-from traindoctor.agent.llm.turn import ModelTrouble, Turn
+from traindoctor.agent.llm.stream import Assembly
+from traindoctor.agent.llm.turns import Asked, ModelTrouble, Setback, Turn, pause, refusal
 
 ASKED = Asked("m", "http://host/v1/chat/completions", ("topsecret",), ("temperature",))
 
 
 def read(*pieces: bytes) -> Turn:
     assembly = Assembly(ASKED, lambda _: None)
-    for piece in pieces:
-        assembly.feed(piece)
+    assembly.read(pieces)
     return assembly.turn()
 
 

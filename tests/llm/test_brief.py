@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traindoctor.agent import session
-from traindoctor.agent.llm import planner
+from traindoctor.agent.core.types import Hypothesis
+from traindoctor.agent.llm import llm_planner
 from traindoctor.agent.llm.brief import first_message
-from traindoctor.agent.llm.room import Room, cut, encoded, fitting, room
-from traindoctor.agent.llm.settings import ModelSettings
-from traindoctor.agent.llm.words import system
-from traindoctor.agent.planner import View
-from traindoctor.agent.types import Hypothesis
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.llm.framing import Room, cut, encoded, fitting, room, system
+from traindoctor.agent.llm.model_settings import ModelSettings
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.session import session
+from traindoctor.agent.verdict.planner import View
 
 MOST = 32_000
 
@@ -99,7 +98,7 @@ def test_the_first_message_keeps_to_what_it_is_given(tmp_path: Path, monkeypatch
                 assert "Ranking by predicates:" in text or bytes_left < 2_500
         return first_message(view, ranked, layout, most)
 
-    monkeypatch.setattr(planner, "first_message", measured)
+    monkeypatch.setattr(llm_planner, "first_message", measured)
     model = ModelSettings("any", window=8_192)
     session.first_request(Workspace([run]), "why \u4e2d? " * 20_000, model, state=tmp_path / "state")
     assert len(seen) == 12 and all(size <= most for size, most in seen)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from traindoctor.agent.core.types import Evidence
 from traindoctor.agent.llm import conclusion
 from traindoctor.agent.llm.conclusion import Conclusion, cut, diagnosis, in_prose, parsed, places_to_read
-from traindoctor.agent.types import Evidence
 
 LOG = "train.log"
 KEY = "hf_" + "QmZ7vK2xT9pLr4WnBd8sYc1GfHj5Ea3U"

@@ -7,14 +7,14 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.llm import offers
+from traindoctor.agent.core.types import Call, Evidence
+from traindoctor.agent.llm import framing
+from traindoctor.agent.llm.brief import asked_evidence, fresh_results, result_text
 from traindoctor.agent.llm.dialogue import messages
-from traindoctor.agent.llm.fence import OPEN, SHUT, fenced
-from traindoctor.agent.llm.room import room
-from traindoctor.agent.llm.shown import asked_evidence, fresh_results, result_text
-from traindoctor.agent.planner import View
-from traindoctor.agent.predicates import Facts
-from traindoctor.agent.types import Call, Evidence
+from traindoctor.agent.llm.framing import room
+from traindoctor.agent.safety.fences import OPEN, SHUT, fenced
+from traindoctor.agent.verdict.planner import View
+from traindoctor.agent.verdict.predicates import Facts
 
 FLOOR = 5_000  # bytes: the opening, an end of the question and one exchange of a few calls
 
@@ -219,8 +219,8 @@ def test_evidence_that_is_not_shown_is_named() -> None:
 
 def test_a_model_that_reads_little_is_offered_little() -> None:
     names = ["grep_logs", "read_lines", "read_metrics", "look_up"]
-    few, all_of_it = offers.schemas(names, room(8_192)), offers.schemas(names, room(131_072))
+    few, all_of_it = framing.schemas(names, room(8_192)), framing.schemas(names, room(131_072))
     assert [f["function"]["name"] for f in few] == [f["function"]["name"] for f in all_of_it]
     assert len(json.dumps(few)) < 3_000 and "enum" not in json.dumps(few)
-    assert "enum" in json.dumps(all_of_it) and all_of_it == offers.schemas(names)
+    assert "enum" in json.dumps(all_of_it) and all_of_it == framing.schemas(names)
     assert room(8_192).checks == 0 and room(16_384).checks > 0

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from traindoctor.agent import session
-from traindoctor.agent.cli import main
-from traindoctor.agent.events import ReportReady
-from traindoctor.agent.llm.settings import ModelSettings
+from traindoctor.agent.core.events import ReportReady
+from traindoctor.agent.core.report import Report
+from traindoctor.agent.doors.cli import main
+from traindoctor.agent.llm.model_settings import ModelSettings
 from traindoctor.agent.llm.wire import Wire
-from traindoctor.agent.report import Report
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.session import session
 from traindoctor.evals.endpoint import Fault, Say, ScriptedEndpoint
 from traindoctor.evals.faults import FAULTS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traindoctor.agent.llm.fence import OPEN, SHUT, SOURCE_CAP, fenced, harmless, same
+from traindoctor.agent.safety.fences import OPEN, SHUT, SOURCE_CAP, fenced, harmless, same
 from traindoctor.evals.hostile import attacks
 
 ROOT = Path(__file__).resolve().parents[2]

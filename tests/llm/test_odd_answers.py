@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traindoctor.agent import session
-from traindoctor.agent.errors import UsageError
-from traindoctor.agent.events import CallStarted, ReportReady
-from traindoctor.agent.llm.settings import ModelSettings
-from traindoctor.agent.types import Risk
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.errors import UsageError
+from traindoctor.agent.core.events import CallStarted, ReportReady
+from traindoctor.agent.core.types import Risk
+from traindoctor.agent.llm.model_settings import ModelSettings
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.session import session
 from traindoctor.evals.endpoint import Say, ScriptedEndpoint
 
 from tests.llm.test_planner import GOOD, QUESTION, RUN, ask, conclude, contents
@@ -69,13 +69,13 @@ def test_a_verdict_without_any_evidence_is_not_reported(tmp_path: Path) -> None:
 
 
 def test_what_was_refused_may_be_asked_for_again_once_it_is_allowed(tmp_path: Path) -> None:
-    look = Say(calls=[("more_tools", {"name": "overfit_one_batch", "arguments": {}})])
+    look = Say(calls=[("more_tools", {"name": "nccl_test", "arguments": {}})])
     first, _, _ = ask([look, conclude()], tmp_path)
     with ScriptedEndpoint([look, conclude()]) as server:
         model = ModelSettings("scripted", server.url, "k", window=50_000)
         events = list(session.diagnose(Workspace([RUN]), "now measure it, please", state=tmp_path, model=model,
                                        session=first.session, allow=Risk.COSTLY))  # fmt: skip
-    assert any(isinstance(e, CallStarted) and e.call.tool == "overfit_one_batch" for e in events)
+    assert any(isinstance(e, CallStarted) and e.call.tool == "nccl_test" for e in events)
 
 
 def test_the_last_answer_may_hold_a_conclusion_beside_calls(tmp_path: Path) -> None:

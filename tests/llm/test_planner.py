@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traindoctor.agent import session
-from traindoctor.agent.events import CallStarted, Event, ReportReady, Token
-from traindoctor.agent.llm.settings import ModelSettings
-from traindoctor.agent.report import Report
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.events import CallStarted, Event, ReportReady, Token
+from traindoctor.agent.core.report import Report
+from traindoctor.agent.llm.model_settings import ModelSettings
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.session import session
 from traindoctor.evals.endpoint import Say, ScriptedEndpoint
 
 RUN = Path(__file__).parents[2] / "evals/incidents/memory-gemma2-9b-squad-step10/files"
@@ -107,7 +107,7 @@ def test_a_cause_the_evidence_does_not_carry_stays_a_hypothesis_and_the_ranking_
     assert "memory.activations is confirmed" in contents(server, 1)
     assert (report.root_cause.id, report.status) == ("loss.fp16_overflow", "hypothesis")
     assert report.meta.ranking and report.meta.ranking.id == "memory.activations"
-    from traindoctor.agent.render import as_plain
+    from traindoctor.agent.telling.render import as_plain
 
     assert "The model disagrees" in as_plain(report)
     assert sum(d.confidence for d in report.differential) <= 1

@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traindoctor.agent import session
-from traindoctor.agent.events import ReportReady
-from traindoctor.agent.llm import offers
+from traindoctor.agent.core.events import ReportReady
+from traindoctor.agent.core.report import Report
+from traindoctor.agent.core.unified import applied
+from traindoctor.agent.llm import framing
 from traindoctor.agent.llm.conclusion import Conclusion, cut, parsed
 from traindoctor.agent.llm.conclusion import diagnosis as concluded
-from traindoctor.agent.llm.room import room
-from traindoctor.agent.llm.settings import ModelSettings
-from traindoctor.agent.markdown import as_markdown
-from traindoctor.agent.render import as_page, as_plain
-from traindoctor.agent.report import Report
-from traindoctor.agent.treatment.proposed import proposed
-from traindoctor.agent.unified import applied
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.llm.framing import room
+from traindoctor.agent.llm.model_settings import ModelSettings
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.repair.treatment.proposed import proposed
+from traindoctor.agent.session import session
+from traindoctor.agent.telling.render import as_markdown, as_page, as_plain
 from traindoctor.evals.endpoint import Say, ScriptedEndpoint
 
 CODE = "import torch\nfor step, batch in enumerate(loader):\n    loss = model(batch).loss\n    loss.backward()\n    optimizer.step()\n"
@@ -160,7 +159,7 @@ def test_more_than_eight_are_counted() -> None:
 
 
 def test_a_small_model_is_not_told_of_edits() -> None:
-    whole, scant = (offers.schemas([], room(window))[-1]["function"]["parameters"] for window in (100_000, 8_000))
+    whole, scant = (framing.schemas([], room(window))[-1]["function"]["parameters"] for window in (100_000, 8_000))
     assert "edits" in whole["properties"] and whole["required"] == ["cause", "sentences"]
     assert "edits" not in scant["properties"] and len(json.dumps(whole["properties"]["edits"])) < 520
 
@@ -205,7 +204,7 @@ def test_an_obedient_model_makes_a_marked_patch_and_nothing_else(ask: Ask, run: 
 def apply_as_nobody(report: Report, run: Path, before: dict[str, tuple[bytes, int]]) -> None:
     """Without a person at a terminal nothing a model proposed is applied, whatever the flags."""
     ident = next(p.id for p in report.patches if p.by == "model")
-    main = [sys.executable, "-c", "from traindoctor.agent.cli import main; raise SystemExit(main())"]
+    main = [sys.executable, "-c", "from traindoctor.agent.doors.cli import main; raise SystemExit(main())"]
     for flags in ([], ["--yes"], ["--yes", "--only", "--allow-dirty"], ["--yes", "--branch", "x"]):
         done = subprocess.run([*main, "apply", report.session, ident, *flags], capture_output=True, text=True,
                               input="y\ny\n", timeout=60, check=False, start_new_session=True)  # fmt: skip

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from traindoctor.agent import session
-from traindoctor.agent.events import CallStarted, ReportReady
-from traindoctor.agent.llm.settings import ModelSettings
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.events import CallStarted, ReportReady
+from traindoctor.agent.llm.model_settings import ModelSettings
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.session import session
 from traindoctor.evals.endpoint import Say, ScriptedEndpoint
 
 ROOT = Path(__file__).parents[2]
@@ -26,9 +26,9 @@ END = Say(calls=[("diagnosis", {"cause": "memory.activations", "sentences": [
 ASK = """
 import sys
 from pathlib import Path
-from traindoctor.agent import session
-from traindoctor.agent.llm.settings import ModelSettings
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.session import session
+from traindoctor.agent.llm.model_settings import ModelSettings
+from traindoctor.agent.reading.run.workspace import Workspace
 model = ModelSettings("scripted", sys.argv[1], "k", window=32_000)
 for event in session.diagnose(Workspace([Path(sys.argv[2])]), sys.argv[4], state=Path(sys.argv[3]), model=model, session="s1"):
     pass

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from traindoctor.agent import session
-from traindoctor.agent.events import ReportReady
-from traindoctor.agent.llm.settings import ModelSettings
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.events import ReportReady
+from traindoctor.agent.llm.model_settings import ModelSettings
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.session import session
 from traindoctor.evals.endpoint import Say, ScriptedEndpoint
 
-from tests.redaction_corpus import TOKENS, Dice, planted
+from tests.safety.redaction_corpus import TOKENS, Dice, planted
 
 EACH = 40  # texts to a file
 COUNT = 120  # lines to a call

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from traindoctor.agent.llm.settings import ModelSettings
-from traindoctor.agent.llm.turn import ModelTrouble
+from traindoctor.agent.llm.model_settings import ModelSettings
+from traindoctor.agent.llm.turns import ModelTrouble
 from traindoctor.agent.llm.wire import Wire
 from traindoctor.evals.endpoint import Fault, Refuse, Say, ScriptedEndpoint
 from traindoctor.evals.faults import FAULTS

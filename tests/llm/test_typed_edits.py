@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from traindoctor.agent.planner import ProposedEdit
-from traindoctor.agent.report import Patch
-from traindoctor.agent.treatment.proposed import proposed
-from traindoctor.agent.treatment.typed_edit import Refused, breaks, place, unseen
-from traindoctor.agent.types import Evidence
-from traindoctor.agent.unified import applied
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.report import Patch
+from traindoctor.agent.core.types import Evidence
+from traindoctor.agent.core.unified import applied
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.repair.treatment.proposed import Refused, breaks, place, proposed, unseen
+from traindoctor.agent.verdict.planner import ProposedEdit
 
 LOOP = "import torch\nfor batch in loader:\n    loss = model(batch).loss\n    loss.backward()\n    optimizer.step()\n"
 STEP = ProposedEdit("train.py", "    optimizer.step()\n", "    optimizer.step()\n    optimizer.zero_grad()\n")

@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from traindoctor.agent.llm.settings import ModelSettings
-from traindoctor.agent.llm.window import context_window
+from traindoctor.agent.llm.client import context_window
+from traindoctor.agent.llm.model_settings import ModelSettings
 from traindoctor.evals.endpoint import Say, ScriptedEndpoint
 
 SHOWN = {"model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40960}, "parameters": "stop x"}

@@ -9,8 +9,8 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from traindoctor.agent.llm.settings import ModelSettings
-from traindoctor.agent.llm.turn import ModelTrouble, Turn
+from traindoctor.agent.llm.model_settings import ModelSettings
+from traindoctor.agent.llm.turns import ModelTrouble, Turn
 from traindoctor.agent.llm.wire import AGAIN, Wire
 from traindoctor.evals.endpoint import Fault, Refuse, Say, ScriptedEndpoint
 from traindoctor.evals.faults import FAULTS

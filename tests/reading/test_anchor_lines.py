@@ -8,10 +8,9 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading import anchor_scanner
-from traindoctor.agent.reading.anchor_lines import anchored, rank_of
-from traindoctor.agent.reading.anchor_windows import around, excerpt
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.reading.scan import literals
+from traindoctor.agent.reading.scan.anchors import anchored, around, excerpt, rank_of
 
 NOISE = b"node1:100:200 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
 
@@ -75,8 +74,8 @@ WORDS = (("a", "oom"), ("a", "out of memory"), ("b", "xid"), ("b", "nvrm:"))
 @given(st.lists(st.sampled_from(["oom", "OOM", "out of memory", "Xid", "nvrm", ":", " ", "\n", "q"]), max_size=40))
 def test_both_scanners_find_the_same_lines(parts: list[str]) -> None:
     block = "".join(parts).encode()
-    fast = anchor_scanner.scanner_of(WORDS).scan(block, Counter())
-    plain = anchor_scanner._Plain(WORDS).scan(block, Counter())
+    fast = literals.scanner_of(WORDS).scan(block, Counter())
+    plain = literals._Plain(WORDS).scan(block, Counter())
 
     def lines(found: list[tuple[int, str]]) -> set[tuple[int, str]]:
         return {(block.count(b"\n", 0, end - 1), topic) for end, topic in found}

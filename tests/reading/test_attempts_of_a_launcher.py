@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.reading.attempts import attempt_at, restarts, stillborn
-from traindoctor.agent.reading.failures import failures
-from traindoctor.agent.reading.logpass import logpass
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.logs.attempts import attempt_at, restarts, stillborn
+from traindoctor.agent.reading.logs.failures import failures
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.reading.scan.logpass import logpass
 
 STEPS = "".join(f"step {n}/60 loss {2 - n / 60:.4f}\n" for n in range(1, 31))
 FAILED = (

@@ -8,20 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traindoctor.agent.reading import (
-    capture_tables,
-    engine_events,
-    kernel_log,
-    nccl_lines,
-    oom,
-    smi,
-    stack_dumps,
-    trials,
-)
-from traindoctor.agent.reading import host_lines as hl
-from traindoctor.agent.reading.files import Line
-from traindoctor.agent.tool import all_tools
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.logs import engine_events, nccl_lines
+from traindoctor.agent.reading.logs import nccl_lines as trials
+from traindoctor.agent.reading.machine import host_state as hl
+from traindoctor.agent.reading.machine import kernel_log, smi
+from traindoctor.agent.reading.memory import oom
+from traindoctor.agent.reading.run.files import Line
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.reading.scan import anchors
+from traindoctor.agent.reading.stacks import stack_dumps
+from traindoctor.agent.tools.tool import all_tools
 
 ODD = (
     "a" * 60000, " " * 60000, "1 " * 30000, "GPU " * 15000, "Tried to allocate " * 3000, "socket " * 8000,
@@ -66,9 +62,9 @@ def test_readers_take_odd_lines_in_their_stride(name: str) -> None:
 
 
 def test_tables_compile_and_cover_their_topics() -> None:
-    assert {"oom", "watchdog", "nccl", "xid", "gpu", "stack", "host", "engine", "world"} <= set(capture_tables.anchor_words())
+    assert {"oom", "watchdog", "nccl", "xid", "gpu", "stack", "host", "engine", "world"} <= set(anchors.anchor_words())
     for table in ("oom_kinds", "phases", "host", "stacks"):
-        assert capture_tables.patterns(table)
+        assert anchors.patterns(table)
 
 
 def test_every_tool_takes_a_file_of_odd_lines(tmp_path: Path) -> None:

@@ -6,12 +6,18 @@ import shutil
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.reading.checkpoints.layouts import Checkpoint, checkpoints, trackers
-from traindoctor.agent.reading.checkpoints.layouts_names import part_of, step_of_file, step_of_folder
-from traindoctor.agent.tools.checkpoint import list_checkpoints, verify_checkpoint
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.checkpoints.layouts import (
+    Checkpoint,
+    checkpoints,
+    part_of,
+    step_of_file,
+    step_of_folder,
+    trackers,
+)
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.weights.checkpoint_tools import list_checkpoints, verify_checkpoint
 
-from tests.checkpoints.makers import copy, made
+from tests.reading.checkpoints.makers import copy, made
 
 
 def fill(folder: Path, *names: str) -> Workspace:

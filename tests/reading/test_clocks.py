@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading.clocks import earlier, from_epoch, stamp_of
+from traindoctor.agent.reading.run.clocks import earlier, from_epoch, stamp_of
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from traindoctor.agent.tools.bad_samples import find_bad_samples
-from traindoctor.agent.tools.batch import inspect_batch
-from traindoctor.agent.tools.dataset import check_dataset, sample_records
-from traindoctor.agent.tools.eval_results import eval_failures
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.data.batch_tools import find_bad_samples, inspect_batch
+from traindoctor.agent.tools.data.dataset_tools import check_dataset, eval_failures, sample_records
 
 from tests.tools.captured import Seen
 from tests.tools.test_dataset import _megatron, jsonl, pairs, write
@@ -190,8 +188,8 @@ def test_flipped_and_cut(tmp_path, kind) -> None:
 @pytest.mark.parametrize("cut", [1, 2, 3, 7, 1000])
 def test_records_of_an_array_stand_where_they_begin(tmp_path, text, cut) -> None:
     """Wherever the blocks are cut, lines are those that counting newlines gives."""
-    from traindoctor.agent.reading.datasets.array_rows import array_rows
-    from traindoctor.agent.reading.files import RunFile
+    from traindoctor.agent.reading.datasets.text_rows import array_rows
+    from traindoctor.agent.reading.run.files import RunFile
 
     data = text.encode()
     file = RunFile("a.json", tmp_path / "a.json", "data", len(data))
@@ -204,7 +202,7 @@ def test_records_of_an_array_stand_where_they_begin(tmp_path, text, cut) -> None
 
 def test_lines_of_many_records_are_counted_once() -> None:
     """Bytes that are gone through for the lines of all records grow with the bytes, not with their square."""
-    from traindoctor.agent.reading.datasets.array_rows import _Scan
+    from traindoctor.agent.reading.datasets.text_rows import _Scan
 
     class Counted(bytes):
         passed = 0

@@ -6,10 +6,9 @@ import contextlib
 import time
 
 import pytest
-from traindoctor.agent.patching.document import Document
-from traindoctor.agent.patching.model import Unplaced
-from traindoctor.agent.reading.bounded_toml import toml
-from traindoctor.agent.reading.settings_files import read_text
+from traindoctor.agent.reading.settings.forms.settings_files import read_text, toml
+from traindoctor.agent.repair.patching.document import Document
+from traindoctor.agent.repair.patching.spelling import Unplaced
 
 DEEP = {
     "dots": "a" + ".a" * 300_000 + " = 1\n",

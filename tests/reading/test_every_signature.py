@@ -1,8 +1,8 @@
 """Completeness of the pass: in one log of all examples, every signature finds its own."""
 
-from traindoctor.agent.library import playbooks
-from traindoctor.agent.reading.logpass import logpass
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.playbook import playbooks
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.reading.scan.logpass import logpass
 
 
 def test_every_signature_finds_its_own_examples(tmp_path):

@@ -1,7 +1,7 @@
 """Of many ranks that complain, the one that failed is found wherever it stands in the list."""
 
-from traindoctor.agent.reading import failures as reading
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.logs import failures as reading
+from traindoctor.agent.reading.run.workspace import Workspace
 
 STEPS = "".join(f"step {i} loss {3 - i / 1000:.3f}\n" for i in range(300))
 COMPLAINT = "[E ProcessGroupNCCL.cpp:607] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)\n"

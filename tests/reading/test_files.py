@@ -11,11 +11,11 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from traindoctor.agent.reading import files
-from traindoctor.agent.reading.groups import places
-from traindoctor.agent.reading.inflate import decoded
-from traindoctor.agent.reading.roles import role_of
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run import files
+from traindoctor.agent.reading.run.discover import places
+from traindoctor.agent.reading.run.files import decoded
+from traindoctor.agent.reading.run.roles import role_of
+from traindoctor.agent.reading.run.workspace import Workspace
 
 
 @pytest.mark.parametrize(

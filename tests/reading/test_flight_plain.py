@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.errors import ParseError
-from traindoctor.agent.reading.files import RunFile
-from traindoctor.agent.reading.flight.dump import parse
-from traindoctor.agent.reading.flight.plain import plain
+from traindoctor.agent.core.errors import ParseError
+from traindoctor.agent.reading.run.files import RunFile
+from traindoctor.agent.reading.run.plain_pickle import plain
+from traindoctor.agent.reading.stacks.flight_dump import parse
 
 HEAD = b"\x80\x02}(X\x07\0\0\0versionX\x04\0\0\x002.10X\x07\0\0\0entries"
 CODES = [ord(o.code) for o in pickletools.opcodes]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.reading.job_memory import job_memory
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.machine.slurm_accounts import job_memory
+from traindoctor.agent.reading.run.workspace import Workspace
 
 GIB = 1 << 30
 

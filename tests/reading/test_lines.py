@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traindoctor.agent.reading.lines import is_bar, labelled, segments, strip, without_escapes
+from traindoctor.agent.reading.run.lines import is_bar, labelled, segments, strip, without_escapes
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading import compiled, logpass, patterns
-from traindoctor.agent.reading.literals import required
-from traindoctor.agent.reading.logpass import LogPass, run_pass
-from traindoctor.agent.reading.patterns import Pattern, refusal, relaxed, scanner
-from traindoctor.agent.reading.pieces import part, pieces
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.files import part, pieces
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.reading.scan import logpass, patterns
+from traindoctor.agent.reading.scan import patterns as compiled
+from traindoctor.agent.reading.scan.literals import required
+from traindoctor.agent.reading.scan.logpass import LogPass, run_pass
+from traindoctor.agent.reading.scan.patterns import Pattern, refusal, relaxed, scanner
 
 OOM = Pattern("sig.memory.x", r"CUDA out of memory\. Tried to allocate (?P<asked>[\d.]+ [KMG]iB)")
 ENGINES = ("", "re2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from traindoctor.agent.reading.minhash import WORDS, Signatures, grams, words
+from traindoctor.agent.reading.datasets.overlap import WORDS, Signatures, grams, words
 
 
 def text(seed: int, size: int = 120) -> list[str]:

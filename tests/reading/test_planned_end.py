@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.reading.endings import endings
-from traindoctor.agent.reading.failures import failures
-from traindoctor.agent.reading.logpass import logpass
-from traindoctor.agent.reading.planned_end import at_planned_end
-from traindoctor.agent.reading.settings import read_settings
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.logs.endings import at_planned_end, endings
+from traindoctor.agent.reading.logs.failures import failures
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.reading.scan.logpass import logpass
+from traindoctor.agent.reading.settings.settings import read_settings
 
 
 @pytest.mark.parametrize(

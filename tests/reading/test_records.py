@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from traindoctor.agent.reading.dumps import dumps, lengths, rows
-from traindoctor.agent.reading.files import Line
-from traindoctor.agent.reading.records import records, tokens
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.datasets.batches import dumps, lengths, rows
+from traindoctor.agent.reading.run.files import Line
+from traindoctor.agent.reading.run.records import records, tokens
+from traindoctor.agent.reading.run.workspace import Workspace
 
 
 def _records(tmp_path: Path, name: str, text: str):

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading.curves import curves, line_at
-from traindoctor.agent.reading.metric_formats.json_history import read_history
-from traindoctor.agent.reading.metric_formats.tables import read_table
-from traindoctor.agent.reading.tensorboard import read_events
-from traindoctor.agent.tools.metrics import read_metrics
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.curves.curves import curves, line_at
+from traindoctor.agent.reading.curves.formats.metric_tables import read_history, read_table
+from traindoctor.agent.reading.curves.stores import read_events
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import read_metrics
 
 
 def series(folder: Path, metric: str):

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading.curves import curves, line_at
-from traindoctor.agent.reading.files import RunFile
-from traindoctor.agent.reading.metric_formats import lines
-from traindoctor.agent.reading.metric_formats.lines import LineReader
-from traindoctor.agent.reading.metric_formats.text import read_line
-from traindoctor.agent.reading.series import KEEP, Track, extremes
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.curves.curves import curves, line_at
+from traindoctor.agent.reading.curves.formats import metric_lines
+from traindoctor.agent.reading.curves.formats.metric_lines import LineReader
+from traindoctor.agent.reading.curves.formats.metric_text import read_line
+from traindoctor.agent.reading.curves.series import KEEP, Track, extremes
+from traindoctor.agent.reading.run.files import RunFile
+from traindoctor.agent.reading.run.workspace import Workspace
 
 FILE = RunFile("a.log", Path("a.log"), "log", 0)
 
@@ -223,8 +223,8 @@ def test_parts_of_a_file_join_to_the_whole(tmp_path, monkeypatch):
     path = tmp_path / "a.log"
     path.write_text(text)
     whole = {k: t.finish(FILE) for k, t in LineReader().read([text.encode()]).items()}
-    monkeypatch.setattr(lines, "_PART", 50_000)
-    joined = {k: t.finish(FILE) for k, t in lines.read_parts(path, path.stat().st_size).items()}
+    monkeypatch.setattr(metric_lines, "_PART", 50_000)
+    joined = {k: t.finish(FILE) for k, t in metric_lines.read_parts(path, path.stat().st_size).items()}
     assert whole.keys() == joined.keys()
     for key, s in whole.items():
         for column in ("steps", "values", "lines", "offsets"):

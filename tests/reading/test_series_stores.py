@@ -14,12 +14,11 @@ import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.errors import ParseError
-from traindoctor.agent.reading.curves import curves
-from traindoctor.agent.reading.mlflow_store import read_database
-from traindoctor.agent.reading.wandb_offline import read_wandb
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.errors import ParseError
+from traindoctor.agent.reading.curves.curves import curves
+from traindoctor.agent.reading.curves.stores import read_database, read_wandb
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
 
 MAKERS = {
     "wandb": """

@@ -10,13 +10,11 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading.settings_json import read_json
-from traindoctor.agent.reading.settings_leaf import LEAVES, plain
-from traindoctor.agent.reading.settings_lines import read_env, read_ini, read_note, read_toml
-from traindoctor.agent.reading.settings_python import read_python
-from traindoctor.agent.reading.settings_shell import read_shell
-from traindoctor.agent.reading.settings_table import read_table
-from traindoctor.agent.reading.settings_yaml import read_yaml
+from traindoctor.agent.reading.settings.forms.settings_data import read_json, read_yaml
+from traindoctor.agent.reading.settings.forms.settings_files import read_env, read_ini, read_note, read_table, read_toml
+from traindoctor.agent.reading.settings.forms.settings_python import read_python
+from traindoctor.agent.reading.settings.forms.settings_shell import read_shell
+from traindoctor.agent.reading.settings.settings_map import LEAVES, plain
 
 READERS = [read_yaml, read_json, read_toml, read_ini, read_env, read_note, read_python, read_shell, read_table]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from traindoctor.agent.reading.settings_map import normal, settings_map
-from traindoctor.agent.reading.settings_values import as_type, parse
+from traindoctor.agent.reading.settings.settings_map import as_type, normal, parse, settings_map
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from traindoctor.agent.reading.settings_json import read_json
-from traindoctor.agent.reading.settings_leaf import plain
-from traindoctor.agent.reading.settings_lines import read_env, read_ini, read_toml
-from traindoctor.agent.reading.settings_python import read_python
-from traindoctor.agent.reading.settings_shell import read_shell
-from traindoctor.agent.reading.settings_yaml import read_yaml
+from traindoctor.agent.reading.settings.forms.settings_data import read_json, read_yaml
+from traindoctor.agent.reading.settings.forms.settings_files import read_env, read_ini, read_toml
+from traindoctor.agent.reading.settings.forms.settings_python import read_python
+from traindoctor.agent.reading.settings.forms.settings_shell import read_shell
+from traindoctor.agent.reading.settings.settings_map import plain
 
 
 def places(reader, text):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.reading.failures import failures
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.logs.failures import failures
+from traindoctor.agent.reading.run.workspace import Workspace
 
 STEPS = "".join(f"step {n}/60 loss {2 - n / 60:.4f}\n" for n in range(1, 61))
 IMPORT = """Traceback (most recent call last):

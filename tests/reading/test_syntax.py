@@ -6,8 +6,7 @@ import ast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading.hazards.project import notebook
-from traindoctor.agent.reading.syntax import Syntax, dotted, parse
+from traindoctor.agent.reading.code.syntax import Syntax, dotted, notebook, parse
 
 
 def _called(source: str) -> dict[str, int]:

@@ -4,9 +4,8 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from traindoctor.agent.reading.failure import Failure, reads
-from traindoctor.agent.reading.files import Line, RunFile
-from traindoctor.agent.reading.tracebacks import Parser
+from traindoctor.agent.reading.logs.tracebacks import Failure, Parser, reads
+from traindoctor.agent.reading.run.files import Line, RunFile
 
 FILE = RunFile("train.log", Path("train.log"), "log", 1)
 

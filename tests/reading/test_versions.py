@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading.compatibility import holds
-from traindoctor.agent.reading.versions import _facts, _versions, package_name, read_environment, release
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.reading.settings.compatibility import holds
+from traindoctor.agent.reading.settings.versions import _facts, _versions, package_name, read_environment, release
 
 
 def told(tmp_path: Path, name: str, text: str) -> dict[str, tuple[str, int]]:

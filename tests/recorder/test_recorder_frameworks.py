@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.recorder import recorder
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.time.profiles_tools import recorder
 
 pytestmark = pytest.mark.soak  # importing three frameworks takes longer than everything else
 KINDS = ("hf-bad", "hf-alone-bad", "hf", "lightning-bad", "lightning-old-bad", "accelerate-bad", "accelerate", "scaler",
@@ -40,10 +40,10 @@ def test_the_training_goes_to_its_end_without_a_fault_of_the_recorder(runs, kind
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if "bad" in k])
 def test_the_poisoned_batch_is_found(runs, kind):
-    found = {e.key: e.value for e in reversed(recorder(Workspace([runs / kind])).evidence)}
-    assert found["recorder.first_nonfinite_step"] == 20
-    assert found["recorder.batch_rows"] == "1"
-    assert "recorder.layer_alone" not in found
+    found = recorder(Workspace([runs / kind]))
+    assert "recorder.first_nonfinite_step: 20" in found.text.splitlines()
+    assert "recorder.batch_rows: 1" in found.text.splitlines()
+    assert "recorder.layer_alone" not in {e.key for e in found.evidence}
     assert [r["step"] for r in rows(runs / kind)] == list(range(1, 61))
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from traindoctor.agent.reading.checkpoints.layouts import checkpoints
-from traindoctor.agent.tools.recorder import recorder
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.time.profiles_tools import recorder
 
 pytestmark = pytest.mark.soak  # each starts two ranks
 

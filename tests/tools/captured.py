@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
-from traindoctor.agent.tool import Tool
-from traindoctor.agent.types import Evidence, ToolResult
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.types import Evidence, ToolResult
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.tool import Tool
 
 
 class Seen:
@@ -33,6 +34,10 @@ class Seen:
     def of(self, key: str) -> list[Evidence]:
         return [e for e in self.evidence if e.key == key]
 
+    def told(self, key: str) -> list[str]:
+        """Values of a fact that is no evidence, as the text has them."""
+        return told(self.result, key)
+
     def _quotes_are_real(self) -> None:
         """Every cited line stands in its file under its number."""
         for e in self.evidence:
@@ -44,6 +49,11 @@ class Seen:
                 line = data.split(b"\n")[e.line - 1]
                 assert line.decode(errors="replace")[: len(e.text)] == e.text, (e.file, e.line)
                 assert data[e.offset or 0 :].startswith(line)
+
+
+def told(result: ToolResult, key: str) -> list[str]:
+    """Values of a fact in the text of a result, a line each."""
+    return re.findall(rf"(?m)\b{re.escape(key)} = (.*)$", result.text)
 
 
 def look(tool: Tool, folder: Path, **files: str | bytes) -> Seen:

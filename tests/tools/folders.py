@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
 
 
 def workspace(folder: Path, good: dict[str, str] | None = None, **files: str) -> Workspace:

@@ -6,8 +6,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.code import find_hazards
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.settings.code_tools import find_hazards
 
 LOADED = """
 from peft import PeftModel

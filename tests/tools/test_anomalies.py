@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
 
 N = 200
 

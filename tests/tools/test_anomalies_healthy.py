@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading.anomalies.finding import groups
-from traindoctor.agent.reading.anomalies.loss import loss_findings
-from traindoctor.agent.reading.anomalies.optimizer import optimizer_findings
-from traindoctor.agent.reading.anomalies.progress import progress_findings
-from traindoctor.agent.reading.anomalies.reinforcement import reinforcement_findings
-from traindoctor.agent.reading.anomalies.resume import resume_findings
-from traindoctor.agent.reading.anomalies.speed import speed_findings
-from traindoctor.agent.reading.files import RunFile
-from traindoctor.agent.reading.series import Track
+from traindoctor.agent.reading.curves.anomalies.finding import groups
+from traindoctor.agent.reading.curves.anomalies.learning import progress_findings
+from traindoctor.agent.reading.curves.anomalies.loss_anomalies import loss_findings
+from traindoctor.agent.reading.curves.anomalies.optimizer_curves import optimizer_findings
+from traindoctor.agent.reading.curves.anomalies.reinforcement import reinforcement_findings
+from traindoctor.agent.reading.curves.anomalies.resumes import resume_findings
+from traindoctor.agent.reading.curves.anomalies.speed_curves import speed_findings
+from traindoctor.agent.reading.curves.series import Track
+from traindoctor.agent.reading.run.files import RunFile
 
 FILE = RunFile("train.log", Path("train.log"), "log", 0)
 FACTS = {
     "loss.initial_value", "loss.final_value", "loss.decreasing", "loss.few_steps", "grad_norm.max", "grad_norm.last",
     "learning_rate.peak", "learning_rate.constant", "learning_rate.warmup_seen", "throughput.value",
-    "step_time.median", "step_time.jitter_ratio", "memory.peak_bytes", "memory.steps_up", "eval.gap_ratio",
+    "step_time.median", "step_time.jitter_ratio", "memory.steps_up", "eval.gap_ratio",
     "reward.mean_last", "reward.rising", "kl.max", "clip_ratio.zero", "data_time.fraction", "entropy.falling",
 }  # fmt: skip
 common = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
 
 
 def curve(first: float, last: float, n: int = 30) -> str:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.bad_samples import find_bad_samples
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.data.batch_tools import find_bad_samples
 
 from tests.tools.captured import Seen
 
@@ -172,10 +172,10 @@ def test_a_picture_that_cannot_be_opened_is_told(tmp_path) -> None:
 
 def test_pictures_are_looked_up_once_for_all_records(tmp_path) -> None:
     """The names of the run are gone through once, not for every record."""
-    from traindoctor.agent.reading.datasets import bad_rows
+    from traindoctor.agent.reading.datasets import record_questions
 
     (tmp_path / "one.jpg").write_bytes(JPEG)
-    held = bad_rows.held_media(Workspace([tmp_path]))
+    held = record_questions.held_media(Workspace([tmp_path]))
     assert held.misses("pictures/two.jpg")
     assert not held.misses("C:\\pictures\\one.jpg")
     assert not held.misses("sound.wav")  # the run holds no sounds at all

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from traindoctor.agent.tools.batch import inspect_batch
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.data.batch_tools import inspect_batch
 
 from tests.tools.captured import Seen
 

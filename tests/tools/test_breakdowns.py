@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traindoctor.agent.reading.time_shares import durations, part_named, shares_of
-from traindoctor.agent.tools.breakdowns import time_breakdown
+from traindoctor.agent.reading.profiles.step_times import durations, part_named, shares_of
+from traindoctor.agent.tools.curves.paces_tools import time_breakdown
 
 from tests.tools.captured import look
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from traindoctor.agent.deadline import Deadline
-from traindoctor.agent.errors import ToolError
-from traindoctor.agent.reading.checkpoints.checks_verdict import judged
+from traindoctor.agent.core.deadline import Deadline
+from traindoctor.agent.core.errors import ToolError
+from traindoctor.agent.core.types import ToolResult
+from traindoctor.agent.reading.checkpoints.checks.checks_verdict import judged
 from traindoctor.agent.reading.checkpoints.layouts import checkpoints
-from traindoctor.agent.tools.checkpoint import list_checkpoints, verify_checkpoint
-from traindoctor.agent.types import ToolResult
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.weights.checkpoint_tools import list_checkpoints, verify_checkpoint
 
-from tests.checkpoints.damage import NEWEST, change, cut, overwrite, poison, weights
-from tests.checkpoints.makers import MADE_BY, copy, made
+from tests.reading.checkpoints.damage import NEWEST, change, cut, overwrite, poison, weights
+from tests.reading.checkpoints.makers import MADE_BY, copy, made
 
 LAYER = {"hf": "layers.1.mlp.up_proj", "hf_gpt2": "h.1.mlp.c_fc.weight", "hf_sharded": "mlp.up_proj", "peft": "lora_A",
          "zero1": "module.1.weight", "zero2": "module.1.weight", "zero3": "fp32_flat_groups", "dcp": "model.1.weight",
@@ -146,7 +146,7 @@ def test_a_tracker_that_names_nothing_is_found(kind: str, tracker: str, text: st
 def test_a_tracker_that_stayed_behind_is_told(tmp_path: Path) -> None:
     run = copy("zero1", tmp_path)
     (run / "latest").write_text("global_step1")
-    assert "tracker_stale" in keys(listed(run))
+    assert "1 tracker stale" in listed(run).summary
 
 
 @pytest.mark.parametrize("kind", ["hf", "hf_gpt2", "peft", "zero1", "zero3", "lightning", "torch", "megatron"])
@@ -288,7 +288,7 @@ def test_surplus_and_empty_files_are_told(tmp_path: Path) -> None:
     newest = run / "checkpoint-4"
     shutil.copy(newest / "model-00002-of-00002.safetensors", newest / "model-00003-of-00003.safetensors")
     (newest / "scheduler.pt").write_bytes(b"")
-    assert {"surplus_shard", "empty_file"} <= keys(listed(run))
+    assert "empty_file" in keys(listed(run)) and "1 surplus shard" in listed(run).summary
 
 
 @pytest.mark.parametrize(("kind", "inside"), [
@@ -368,7 +368,7 @@ def test_names_of_files_where_the_run_is_the_save(tmp_path: Path) -> None:
 
 def test_the_optimizer_is_not_opened_for_the_shapes_of_the_weights(tmp_path: Path, monkeypatch) -> None:
     from traindoctor.agent.reading.checkpoints import weights
-    from traindoctor.agent.reading.checkpoints.checks_config import weights_of_model
+    from traindoctor.agent.reading.checkpoints.checks.checks_config import weights_of_model
 
     opened: list[str] = []
     real = weights.state_of

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from traindoctor.agent.deadline import Deadline
-from traindoctor.agent.errors import ToolError
-from traindoctor.agent.tools.checkpoint_compare import compare_checkpoints
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.deadline import Deadline
+from traindoctor.agent.core.errors import ToolError
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.weights.checkpoint_compare import compare_checkpoints
 
-from tests.checkpoints.makers import made as made_checkpoints
+from tests.reading.checkpoints.makers import made as made_checkpoints
 from tests.tools.captured import Seen
 from tests.tools.training_runs import made
 

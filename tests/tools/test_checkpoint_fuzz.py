@@ -6,12 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.errors import NothingReadable
-from traindoctor.agent.tools.checkpoint import list_checkpoints, verify_checkpoint
-from traindoctor.agent.tools.tokenizer import tokenizer_match
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.errors import NothingReadable
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.data.tokenizer_tools import tokenizer_match
+from traindoctor.agent.tools.weights.checkpoint_tools import list_checkpoints, verify_checkpoint
 
-from tests.checkpoints.makers import MADE_BY, copy
+from tests.reading.checkpoints.makers import MADE_BY, copy
 
 ROUNDS = 12  # for each kind; by hand with many more: 2,600 rounds gave no crash, and every cut state was seen
 STATES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".distcp", ".metadata")

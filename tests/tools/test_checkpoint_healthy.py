@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
-from traindoctor.agent.tools.checkpoint import list_checkpoints, verify_checkpoint
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.weights.checkpoint_tools import list_checkpoints, verify_checkpoint
 
-from tests.checkpoints.damage import change
-from tests.checkpoints.makers import copy
+from tests.reading.checkpoints.damage import change
+from tests.reading.checkpoints.makers import copy
 
 
 def words(run: Path) -> set[object]:

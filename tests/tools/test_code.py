@@ -6,9 +6,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.reading.hazards.project import detectors
-from traindoctor.agent.tools.code import find_hazards, read_source
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.code.syntax import detectors
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.settings.code_tools import find_hazards, read_source
 
 LOOP = """
 for batch in loader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traindoctor.agent.tools.compare import compare_settings
+from traindoctor.agent.tools.settings.settings_tools import compare_settings
 
 from tests.tools.captured import look
 from tests.tools.folders import evidence, workspace

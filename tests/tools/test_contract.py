@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traindoctor.agent.errors import DoctorError
-from traindoctor.agent.quotes import verified
-from traindoctor.agent.shell import Recorded
-from traindoctor.agent.tool import Tool, all_tools
-from traindoctor.agent.types import Risk, ToolResult
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.errors import DoctorError
+from traindoctor.agent.core.shell import Recorded
+from traindoctor.agent.core.types import Risk, ToolResult
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.tool import Tool, all_tools
+from traindoctor.agent.verdict.gate import verified
 
 TOOLS = list(all_tools().values())
 KEY = re.compile(r"[a-z_]+(?:\.[a-z_0-9]+)*(?:\.\*)?")
@@ -80,7 +80,7 @@ def callable_bare(tool: Tool) -> bool:
 def test_declaration(tool: Tool) -> None:
     assert 10 < len(tool.title) <= 120, tool.title
     assert len(tool.description) > len(tool.title) + 40, "say when to use it"
-    assert tool.emits or tool.name in {"read_source", "list_files"}
+    assert tool.emits or tool.name in {"read_source", "list_files", "compare_runs"}
     assert all(KEY.fullmatch(key) for key in tool.emits), tool.emits
     schema = tool.schema()
     assert json.loads(json.dumps(schema)) == schema

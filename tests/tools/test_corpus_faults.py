@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.data import check_data_files
-from traindoctor.agent.tools.eval_results import eval_failures
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.data.dataset_tools import check_data_files, eval_failures
 
 STORIES = [f"In the year {n} the miller's daughter walked to the sea and counted {n + 3} gulls." for n in range(60)]
 PAGES = [

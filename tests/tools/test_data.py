@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.data import check_data_files
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.data.dataset_tools import check_data_files
 
 
 def _check(tmp_path: Path, **files: str):

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from traindoctor.agent.errors import ToolError
-from traindoctor.agent.tools.dataset import check_dataset, sample_records
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.errors import ToolError
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.data.dataset_tools import check_dataset, sample_records
 
 from tests.tools.captured import Seen
 

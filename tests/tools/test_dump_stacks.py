@@ -6,11 +6,11 @@ import json
 import sys
 from pathlib import Path
 
-from traindoctor.agent.reading.processes import processes
-from traindoctor.agent.shell import Completed
-from traindoctor.agent.tools.stacks import dump_stacks
-from traindoctor.agent.types import ToolResult
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.shell import Completed
+from traindoctor.agent.core.types import ToolResult
+from traindoctor.agent.reading.machine.job_processes import processes
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.time.stacks_tools import dump_stacks
 
 WAITS = """Process {pid}: python train.py
 Python v3.11.7 (/usr/bin/python3.11)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.engine import engine_events
+from traindoctor.agent.tools.curves.rollouts_tools import engine_events
 
 from tests.tools.captured import look
 

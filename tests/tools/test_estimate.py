@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.errors import ToolError
-from traindoctor.agent.reading import memory_model
-from traindoctor.agent.reading import memory_model_activations as activations
-from traindoctor.agent.reading import memory_model_capacity as capacity
-from traindoctor.agent.reading.memory_model_changes import that_fit
-from traindoctor.agent.reading.memory_model_parameters import share, whole
-from traindoctor.agent.reading.memory_model_plan import Plan
-from traindoctor.agent.reading.model_config import of_config, of_name
-from traindoctor.agent.tools.estimate import estimate_memory
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.errors import ToolError
+from traindoctor.agent.reading.memory import memory_changes as capacity
+from traindoctor.agent.reading.memory import memory_model
+from traindoctor.agent.reading.memory import memory_model as activations
+from traindoctor.agent.reading.memory.memory_changes import that_fit
+from traindoctor.agent.reading.memory.memory_plan import Plan, share, whole
+from traindoctor.agent.reading.memory.model_config import of_config, of_name
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.memory.estimate import estimate_memory
 
 from tests.tools.captured import Seen
 

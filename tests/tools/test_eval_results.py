@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.eval_results import eval_failures
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.data.dataset_tools import eval_failures
 
 from tests.tools.captured import Seen
 
@@ -173,7 +173,7 @@ def test_scores_that_stay_are_not_told(tmp_path) -> None:
 
 
 def test_numbered_items_stand_on_their_own_lines(tmp_path) -> None:
-    from traindoctor.agent.reading.datasets.results import results
+    from traindoctor.agent.reading.datasets.eval_items import results
 
     items = {str(n): {"prediction": f"it is {n}", "gold": str(n), "correct": True} for n in range(30)}
     (tmp_path / "results.json").write_text(json.dumps(items, indent=1))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.anomalies import find_anomalies
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
 
 from tests.tools.captured import look
 

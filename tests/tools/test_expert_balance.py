@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.tools.experts import expert_balance
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
+from traindoctor.agent.tools.weights.experts_tools import expert_balance
 
 from tests.tools.captured import look
 

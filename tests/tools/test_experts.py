@@ -13,10 +13,10 @@ from safetensors.numpy import save_file
 from traindoctor.agent.reading.checkpoints.experts import mixtures
 from traindoctor.agent.reading.checkpoints.parts import Tensor
 from traindoctor.agent.reading.checkpoints.weights import Weights
-from traindoctor.agent.reading.expert_loads import balances, printed_loads
-from traindoctor.agent.reading.files import RunFile
-from traindoctor.agent.tools.experts import expert_usage
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.profiles.expert_loads import balances, printed_loads
+from traindoctor.agent.reading.run.files import RunFile
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.weights.experts_tools import expert_usage
 
 from tests.tools.captured import Seen, look
 from tests.tools.training_runs import made
@@ -183,7 +183,7 @@ def test_shared_experts_are_not_routed():
 
 
 def test_router_scores_that_rise_all_along(tmp_path) -> None:
-    from traindoctor.agent.tools.anomalies import find_anomalies
+    from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
 
     rows = "".join(f'{{"step": {n}, "train/loss": {3 - n / 100}, "router_z_loss": {8 + n / 10}}}\n' for n in range(60))
     (tmp_path / "metrics.jsonl").write_text(rows)

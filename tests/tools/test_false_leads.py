@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.hypotheses import rank
-from traindoctor.agent.playbook import KNOWLEDGE, read_folder
-from traindoctor.agent.predicates import Facts
-from traindoctor.agent.reading.curves import curves
-from traindoctor.agent.reading.failures import failures
-from traindoctor.agent.reading.phases import user_frame
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.tools.settings import read_settings
-from traindoctor.agent.types import Evidence
-from traindoctor.agent.wording import sentence
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.playbook import KNOWLEDGE, read_folder
+from traindoctor.agent.core.types import Evidence
+from traindoctor.agent.reading.curves.curves import curves
+from traindoctor.agent.reading.logs.failures import failures, user_frame
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
+from traindoctor.agent.tools.settings.settings_tools import read_settings
+from traindoctor.agent.verdict.predicates import Facts
+from traindoctor.agent.verdict.ranking import rank
+from traindoctor.agent.verdict.salience import sentence
 
 from tests.tools.captured import look
 

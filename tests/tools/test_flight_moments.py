@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.flight_recorder import flight_recorder
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.collectives.flight_recorder import flight_recorder
 
 from tests.tools.captured import Seen
 

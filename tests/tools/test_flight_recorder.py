@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traindoctor.agent.tools.flight_recorder import flight_recorder
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.collectives.flight_recorder import flight_recorder
 
-from tests.jobs.started import left_by
+from tests.jobs.supervised.started import left_by
 from tests.tools.captured import Seen
 
 
@@ -33,13 +33,19 @@ def seen(folder: Path) -> Seen:
     return Seen(result, folder)
 
 
+def part(found: Seen, key: str) -> tuple[str, int]:
+    """The process group and the number of the collective that evidence is about."""
+    group, _, seq = str(found.of(key)[0].member).rpartition(" #")
+    return group, int(seq)
+
+
 # ---- real dumps of Gloo jobs
 
 
 def test_healthy_ranks_agree(dumps: Path) -> None:
     found = seen(dumps / "healthy")
     assert found.result.outcome == "clean" and found.one("flight.agree") is True
-    assert found.one("flight.dumps") == 4 and not found.values("flight.missing_rank")
+    assert "4 dumps of 4 ranks" in found.result.text and not found.values("flight.missing_rank")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +54,7 @@ def test_healthy_ranks_agree(dumps: Path) -> None:
 )
 def test_the_rank_that_differs(name: str, kind: str, culprit: int, seq: int, dumps: Path) -> None:
     found = seen(dumps / name)
-    assert found.one("flight.mismatch") == kind and found.one("flight.first_divergence_seq") == seq
+    assert found.one("flight.mismatch") == kind and part(found, "flight.mismatch")[1] == seq
     missing = found.values("flight.missing_rank")  # Gloo ends a process that gets more bytes than it expects
     if culprit not in missing:
         assert culprit in [e.rank for e in found.of("flight.mismatch")]
@@ -57,8 +63,8 @@ def test_the_rank_that_differs(name: str, kind: str, culprit: int, seq: int, dum
 
 def test_a_rank_stuck_in_its_own_code_never_enters(dumps: Path) -> None:
     found = seen(dumps / "stuck")
-    assert found.values("flight.rank_behind") == [1] and found.one("flight.first_divergence_seq") == 6
-    assert found.one("flight.stuck_collective") == "all_reduce" and not found.values("flight.mismatch")
+    assert found.values("flight.rank_behind") == [1] and part(found, "flight.rank_behind")[1] == 6
+    assert "did not enter all_reduce" in found.result.summary and not found.values("flight.mismatch")
 
 
 def test_a_rank_that_ends_early_is_behind(dumps: Path) -> None:
@@ -68,7 +74,7 @@ def test_a_rank_that_ends_early_is_behind(dumps: Path) -> None:
 
 def test_the_group_where_it_began_not_the_one_that_waits_for_it(dumps: Path) -> None:
     found = seen(dumps / "subgroup")
-    assert found.one("flight.group") == "tensor_b" and found.one("flight.mismatch") == "op"
+    assert part(found, "flight.mismatch")[0] == "tensor_b" and found.one("flight.mismatch") == "op"
     assert {e.rank for e in found.of("flight.frame")} == {2, 3}
 
 
@@ -112,11 +118,11 @@ def torchs_verdict(folder: Path) -> tuple[str, int] | None:
 
 def ours(folder: Path) -> tuple[str, int] | None:
     found = seen(folder)
-    state = found.values("flight.state_differs")
+    state = [int(seq) for seq in re.findall(r"collective (\d+) is \w+ on ranks? ", found.result.text)]
     if found.values("flight.mismatch"):
-        return found.one("flight.mismatch"), found.one("flight.first_divergence_seq")
+        return found.one("flight.mismatch"), part(found, "flight.mismatch")[1]
     if found.values("flight.rank_behind"):
-        at = found.one("flight.first_divergence_seq")
+        at = part(found, "flight.rank_behind")[1]
         return ("state", state[0]) if state and state[0] < at else ("behind", at)
     return ("state", state[0]) if state else None
 
@@ -301,8 +307,9 @@ def test_hostile_dumps_are_told_and_not_executed(name: str, tmp_path: Path, monk
     found = seen(tmp_path)
     assert not (tmp_path / "executed").exists()
     assert found.result.outcome == "finding"  # never called clean
-    assert found.values("flight.unreadable") or found.one("flight.dumps") == 3
-    if found.values("flight.unreadable"):
+    unreadable = "not readable" in found.result.summary
+    assert unreadable or "3 dumps of 3 ranks" in found.result.text
+    if unreadable:
         assert found.values("flight.missing_rank") == [2]
 
 
@@ -326,9 +333,8 @@ def test_bits_turned_over_never_break_it(step: int, tmp_path: Path) -> None:
 
 
 def test_a_twin_is_read_as_if_it_were_the_first(tmp_path: Path) -> None:
-    from traindoctor.agent.reading.files import RunFile
-    from traindoctor.agent.reading.flight.dump import parse
-    from traindoctor.agent.reading.flight.twins import Twins
+    from traindoctor.agent.reading.run.files import RunFile
+    from traindoctor.agent.reading.stacks.flight_dump import Twins, parse
 
     def made(shift: int, **more: Any) -> bytes:
         rows = [entry(i, time_created_ns=10**18 + i * shift, **more) for i in range(5)]
@@ -350,7 +356,7 @@ def test_an_empty_dump_is_told(tmp_path: Path) -> None:
     write(tmp_path, job(2, {}), 3)
     (tmp_path / "nccl_trace_rank_2").write_bytes(b"")
     found = seen(tmp_path)
-    assert found.one("flight.unreadable") == "empty" and found.values("flight.missing_rank") == [2]
+    assert "nccl_trace_rank_2: empty" in found.result.text and found.values("flight.missing_rank") == [2]
 
 
 def test_notes_about_dumps_are_no_dumps(tmp_path: Path) -> None:
@@ -361,8 +367,8 @@ def test_notes_about_dumps_are_no_dumps(tmp_path: Path) -> None:
 
 
 def test_an_index_too_far_is_refused_before_memory_is_asked_for() -> None:
-    from traindoctor.agent.errors import ParseError
-    from traindoctor.agent.reading.flight.plain import plain
+    from traindoctor.agent.core.errors import ParseError
+    from traindoctor.agent.reading.run.plain_pickle import plain
 
     with pytest.raises(ParseError, match="memory"):
         plain(b"\x80\x02]r" + struct.pack("<I", 1 << 31) + b".")

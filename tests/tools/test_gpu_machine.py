@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.reading import nvml_answer
-from traindoctor.agent.shell import Live, Recorded, Shell
-from traindoctor.agent.tools.gpu import gpu_status
-from traindoctor.agent.types import ToolResult
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.shell import Live, Recorded, Shell
+from traindoctor.agent.core.types import ToolResult
+from traindoctor.agent.reading.machine import gpu_state
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.machine.gpu_tools import gpu_status
 
 SOURCE = Path(__file__).parent / "machine" / "fake_nvml.c"
 HAS_DRIVER = Path("/proc/driver/nvidia/version").exists()
@@ -111,7 +111,7 @@ def test_a_lost_card(driver: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @needs_gcc
 def test_a_driver_that_never_answers(driver: pytest.MonkeyPatch, tmp_path: Path) -> None:
     driver.setenv("FAKE_NVML", "hang")
-    driver.setattr(nvml_answer, "SECONDS", 2.0)
+    driver.setattr(gpu_state, "SECONDS", 2.0)
     result = look(tmp_path / "run")  # the stand-in sleeps for an hour
     assert result.outcome == "finding"
     assert values(result, "gpu.no_answer") == ["memory of GPU 1"] and "did not answer within 2 s" in result.summary
@@ -134,7 +134,7 @@ def test_no_card_in_sight(driver: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_cards_that_the_driver_does_not_show(tmp_path: Path) -> None:
     said = '{"field": "pci_cards", "value": 8}\n{"field": "count", "value": 7}\n{"gpu": 0, "field": "name", "value": "L4"}\n'
-    argv = [sys.executable, "-I", "-m", "traindoctor.agent.probes.nvml"]
+    argv = [sys.executable, "-I", "-m", "traindoctor.agent.jobs.probes.nvml"]
     (tmp_path / "shell.json").write_text(json.dumps([{"argv": argv, "code": 0, "stdout": said}]))
     assert values(look(tmp_path / "run", Recorded(tmp_path / "shell.json")), "gpu.hidden") == [1]
 
@@ -163,7 +163,7 @@ def test_nvidia_smi_where_the_library_is_missing(
     program.write_text(f"#!/bin/sh\n{says}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr("traindoctor.agent.tools.gpu.SMI_SECONDS", 2.0)
+    monkeypatch.setattr("traindoctor.agent.reading.machine.gpu_state.SMI_SECONDS", 2.0)
     result = look(tmp_path / "run", Live())
     assert result.outcome == outcome, result
     assert key == "" or key in {e.key for e in result.evidence}

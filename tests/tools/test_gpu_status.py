@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading import smi
-from traindoctor.agent.reading.files import Line
-from traindoctor.agent.reading.smi_xml import xml_readings
-from traindoctor.agent.tools.gpu import gpu_status
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.machine import smi
+from traindoctor.agent.reading.run.files import Line
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.machine.gpu_tools import gpu_status
 
 from tests.tools.captured import look
 
@@ -90,6 +89,27 @@ def test_sections(tmp_path: Path) -> None:
     assert set(seen.values("gpu.throttle")) == {"hw_slowdown", "hw_power_brake_slowdown"}
     assert seen.one("gpu.remap_pending") is True and not seen.values("gpu.remap_failure")
     assert seen.one("gpu.recovery_action") == "GPU Reset" and seen.one("gpu.pcie_width_low") == 8
+
+
+def test_the_text_and_the_xml_of_one_tree_say_the_same(tmp_path: Path) -> None:
+    """The highest clock is no clock of now, and errors of a lifetime are none of this run, in either form."""
+    text = (
+        "Attached GPUs                             : 1\nGPU 00000000:07:00.0\n"
+        "    Utilization\n        GPU                               : 97 %\n"
+        "    Ecc Errors\n        Aggregate\n            Double Bit\n                Total                     : 5\n"
+        "    Clocks\n        SM                                : 600 MHz\n"
+        "    Max Clocks\n        SM                                : 1980 MHz\n"
+    )
+    xml = (
+        "<?xml version='1.0'?>\n<nvidia_smi_log>\n<gpu>\n<utilization><gpu_util>97 %</gpu_util></utilization>\n"
+        "<ecc_errors><aggregate><double_bit><total>5</total></double_bit></aggregate></ecc_errors>\n"
+        "<clocks><sm_clock>600 MHz</sm_clock></clocks>\n<max_clocks><sm_clock>1980 MHz</sm_clock></max_clocks>\n"
+        "</gpu>\n</nvidia_smi_log>\n"
+    )
+    for form in (text, xml):
+        seen = look(gpu_status, tmp_path, smi_txt=form)
+        assert seen.values("gpu.clock_low") == [600] and seen.values("gpu.utilization") == [97.0]
+        assert seen.values("gpu.ecc_lifetime") == [5] and not seen.values("gpu.ecc_uncorrectable")
 
 
 TABLE = """
@@ -218,7 +238,7 @@ def test_compute_apps(tmp_path: Path) -> None:
 def test_damaged_xml(at: int, junk: bytes) -> None:
     data = XML.encode()
     data = data[:at] + junk + data[at + len(junk) :]
-    xml_readings([Line(i + 1, 0, d) for i, d in enumerate(data.split(b"\n"))])
+    smi.read([Line(i + 1, 0, d) for i, d in enumerate(data.split(b"\n"))])
 
 
 @settings(max_examples=150, deadline=None)

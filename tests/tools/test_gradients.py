@@ -8,10 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.reading.checkpoints.depth import forward_order, layer_of, module_of
-from traindoctor.agent.reading.gradients import gradient_name
-from traindoctor.agent.tools.gradients import inspect_gradients
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.checkpoints.weights import forward_order, layer_of, module_of
+from traindoctor.agent.reading.profiles.gradients import gradient_name
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.weights.gradients_tools import inspect_gradients
 
 from tests.tools.captured import Seen, look
 from tests.tools.training_runs import made
@@ -175,7 +175,7 @@ def test_a_weight_frozen_in_full_training_is_named_so(tmp_path):
 
 
 def test_a_recording_that_is_too_large_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr("traindoctor.agent.reading.gradients._FILE_LIMIT", 100)
+    monkeypatch.setattr("traindoctor.agent.reading.profiles.gradients._FILE_LIMIT", 100)
     (tmp_path / "gradients.jsonl").write_text("".join(json.dumps(r) + "\n" for r in adapter_rows(0.5)))
     ws = Workspace([tmp_path])
     inspect_gradients(ws)

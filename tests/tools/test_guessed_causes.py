@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.logs import scan_logs
-from traindoctor.agent.tools.memory import oom_report
+from traindoctor.agent.tools.logs.log_tools import scan_logs
+from traindoctor.agent.tools.memory.memory_tools import oom_report
 
 from tests.tools.captured import look
 

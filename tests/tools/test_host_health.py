@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading import host_lines as hl
-from traindoctor.agent.tools.host import host_health
+from traindoctor.agent.reading.machine import host_state as hl
+from traindoctor.agent.tools.machine.host_tools import host_health
 
 from tests.tools.captured import look
 
@@ -68,7 +68,9 @@ def test_limits_and_memory(tmp_path: Path) -> None:
     )
     seen = look(host_health, tmp_path, host_txt=text)
     assert set(seen.values("host.nofile_limit")) == {1024, 4096} and seen.one("host.memlock_limit") == 64
-    assert seen.one("host.memory_total_bytes") == 31 << 30 and seen.one("host.memory_available_bytes") == 600 << 20
+    assert (
+        seen.told("host.memory_total_bytes") == [str(31 << 30)] and seen.one("host.memory_available_bytes") == 600 << 20
+    )
     assert seen.result.outcome == "clean"
 
 

@@ -13,18 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.reading import kernel_now
-from traindoctor.agent.reading.host_state import paths
-from traindoctor.agent.shell import Recorded, Shell
-from traindoctor.agent.tools.host import host_health
-from traindoctor.agent.tools.xid import xid_errors
-from traindoctor.agent.types import ToolResult
-from traindoctor.agent.workspace import Workspace
+from captured import told
+from traindoctor.agent.core.shell import Recorded, Shell
+from traindoctor.agent.core.types import ToolResult
+from traindoctor.agent.reading.machine import kernel_log
+from traindoctor.agent.reading.machine.host_state import paths
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.machine.gpu_tools import xid_errors
+from traindoctor.agent.tools.machine.host_tools import host_health
 
 GROUPS = Path("/sys/fs/cgroup/memory")
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-TIMES = ["-I", "-m", "traindoctor.agent.probes.times"]
-PROBE = ["-I", "-m", "traindoctor.agent.probes.host"]
+TIMES = ["-I", "-m", "traindoctor.agent.jobs.probes.times"]
+PROBE = ["-I", "-m", "traindoctor.agent.jobs.probes.host"]
 
 
 def look(*folders: Path, pids: tuple[int, ...] = (), shell: Shell | None = None) -> ToolResult:
@@ -54,9 +55,10 @@ def child(code: str, *args: str, before: str = "") -> Iterator[subprocess.Popen[
 
 def test_this_machine(tmp_path: Path) -> None:
     result = look(tmp_path)
-    assert values(result, "host.memory_total_bytes") and values(result, "host.cores")
-    disk = next(e for e in result.evidence if e.key == "host.disk_free_bytes")
-    assert disk.kind == "command" and disk.argv and json.loads(disk.text)["free"] == disk.value
+    assert told(result, "host.memory_total_bytes") and told(result, "host.cores")
+    assert told(result, "host.disk_free_bytes")
+    left = next(e for e in result.evidence if e.key == "host.memory_available_bytes")
+    assert left.kind == "command" and left.argv and json.loads(left.text)["MemAvailable"] == left.value
 
 
 @root_only
@@ -96,14 +98,14 @@ def test_shared_memory_that_was_left(tmp_path: Path) -> None:
     left.write_bytes(b"x" * (70 << 20))
     try:
         seen = look(tmp_path)
-        assert any(int(str(v)) >= 70 << 20 for v in values(seen, "host.shm_left_bytes"))
+        assert any(int(v) >= 70 << 20 for v in told(seen, "host.shm_left_bytes"))
         owner = pwd.getpwuid(os.getuid()).pw_name
         assert f"{left}, {70 << 20} bytes of {owner}" in values(seen, "host.shm_leftover")
         with child(
             "import mmap, sys; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 0); f.close()", str(left)
         ):
-            used = [e for e in look(tmp_path).evidence if e.key == "host.shm_left_bytes"]
-        assert not any("doctor_test_left" in e.text for e in used)
+            used = values(look(tmp_path), "host.shm_leftover")
+        assert not any("doctor_test_left" in str(v) for v in used)
     finally:
         left.unlink()
 
@@ -124,8 +126,8 @@ def test_a_kill_for_memory(tmp_path: Path) -> None:
         assert died.wait(60) == -9
         with child("", before=enter) as process:
             result = look(tmp_path, pids=(process.pid,))
-        assert values(result, "host.memory_limit_bytes")[0] == 60 << 20
-        assert values(result, "host.group_oom_kills") == [1] and values(result, "host.memory_peak_share")[0] == 1.0
+        assert told(result, "host.memory_limit_bytes")[0] == str(60 << 20)
+        assert values(result, "host.group_oom_kills") == [1] and told(result, "host.memory_peak_share")[0] == "1.0"
         killed = [str(v) for v in values(result, "host.oom_kill")]
         assert any(f"process {died.pid} " in v for v in killed) or "kernel log could not be read" in result.summary
     finally:
@@ -146,7 +148,7 @@ def test_a_file_system_that_never_answers(tmp_path: Path) -> None:
     result = look(
         run, shell=recorded(run, {"argv": argv, "code": None, "stdout": said, "stderr": "no answer within 10 s"})
     )
-    assert values(result, "host.no_answer") == ["/mnt/dead"] and result.outcome == "finding"
+    assert told(result, "host.no_answer") == ["/mnt/dead"] and result.outcome == "finding"
 
 
 def test_no_permission_for_the_kernel_log(tmp_path: Path) -> None:
@@ -195,9 +197,11 @@ def test_the_kernel_log_of_this_machine(times: dict[str, float], key: str, tmp_p
         79
     ]  # the old 31 is not counted
     assert values(result, "gpu.fell_off_bus")[:2] == ["0000:18:00.0", "0000:18:00.0"]
-    assert values(result, "gpu.sxid_fatal") == [20034] and "power" in str(values(result, "gpu.xid_investigate")[0])
+    assert values(result, "gpu.sxid_fatal") == [20034] and "power" in told(result, "gpu.xid_investigate")[0]
     assert all(e.argv == ["dmesg", "--time-format", "iso"] for e in result.evidence)
-    assert values(host_health(ws), key) == ["Out of memory: Killed process 4242 (python)"]
+    health = host_health(ws)
+    assert told(health, key) == ["Out of memory: Killed process 4242 (python)"]
+    assert values(health, "host.oom_kill") == told(health, "host.oom_kill")
 
 
 def test_the_journal_with_an_earlier_boot(tmp_path: Path) -> None:
@@ -209,7 +213,7 @@ def test_the_journal_with_an_earlier_boot(tmp_path: Path) -> None:
     run.mkdir()
     shell = recorded(
         run,
-        {"argv": kernel_now.ASKED[0], "code": 0, "stdout": lines},
+        {"argv": kernel_log.ASKED[0], "code": 0, "stdout": lines},
         {
             "argv": [sys.executable, *TIMES],
             "code": 0,
@@ -225,6 +229,6 @@ def test_the_journal_with_an_earlier_boot(tmp_path: Path) -> None:
 def test_an_empty_journal_is_no_answer(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    shell = recorded(run, {"argv": kernel_now.ASKED[0], "code": 0, "stdout": "-- No entries --\n"})
+    shell = recorded(run, {"argv": kernel_log.ASKED[0], "code": 0, "stdout": "-- No entries --\n"})
     result = xid_errors(Workspace([run], live=True, may_be_empty=True, shell=shell))
     assert result.outcome == "failed" and "dmesg: not recorded" in result.summary

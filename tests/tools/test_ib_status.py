@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading.files import Line
-from traindoctor.agent.reading.ib_links import facts, ports
-from traindoctor.agent.shell import Recorded
-from traindoctor.agent.tools.links import ib_status
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.shell import Recorded
+from traindoctor.agent.reading.machine.ib_links import facts, ports
+from traindoctor.agent.reading.run.files import Line
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.machine.host_tools import ib_status
 
 from tests.tools.captured import look
 
@@ -72,10 +72,8 @@ def test_ibstat(tmp_path: Path) -> None:
     seen = look(ib_status, tmp_path, ibstat_txt=IBSTAT)
     assert seen.result.outcome == "finding" and seen.values("ib.rate_low") == ["mlx5_1/1 200 of 400 Gb/s"]
     assert seen.values("ib.down") == ["mlx5_2/1 Down, Polling", "mlx5_3/1 Initializing, LinkUp"]
-    assert (
-        seen.values("ib.no_subnet_manager") == ["mlx5_3/1"]
-        and seen.lines("ib.down")[0].strip() == "Physical state: Polling"
-    )
+    assert seen.told("ib.no_subnet_manager") == ["mlx5_3/1"]
+    assert seen.lines("ib.down")[0].strip() == "Physical state: Polling"
 
 
 def test_ibv_devinfo(tmp_path: Path) -> None:
@@ -91,7 +89,7 @@ def test_counters_count_by_their_rise(tmp_path: Path) -> None:
     text += one.format(0, "link_downed", 5) + one.format(0, "symbol_error", 7) + one.format(0, "port_xmit_data", 9)
     seen = look(ib_status, tmp_path, counters_txt=text)
     assert seen.values("ib.errors_rising") == ["mlx5_0/1 link_downed +2"]
-    assert seen.values("ib.errors_counted") == ["mlx5_0/1 symbol_error 7"]
+    assert seen.told("ib.errors_counted") == ["mlx5_0/1 symbol_error 7"]
 
 
 def test_all_up_is_clean(tmp_path: Path) -> None:
@@ -111,7 +109,7 @@ def test_the_probe_over_a_tree_like_the_kernels(tmp_path: Path) -> None:
                         ("link_layer", "InfiniBand"), ("sm_lid", "0x1"), ("counters/link_downed", "4")):  # fmt: skip
         (port / name).write_text(value + "\n")
     threading.Timer(0.7, lambda: (port / "counters" / "link_downed").write_text("6\n")).start()
-    argv = [sys.executable, "-I", "-m", "traindoctor.agent.probes.ib"]
+    argv = [sys.executable, "-I", "-m", "traindoctor.agent.jobs.probes.ib"]
     said = subprocess.run([*argv, "1.5", str(tmp_path / "sys")], capture_output=True, text=True, check=True).stdout
     (tmp_path / "shell.json").write_text(json.dumps([{"argv": [*argv, "1"], "code": 0, "stdout": said}]))
     run = tmp_path / "run"

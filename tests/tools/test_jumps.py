@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
 
 LEVEL = [(2.2 + i % 3 / 50, 0.8 + i % 5 / 20) for i in range(60)]
 NAN = [(float("nan"), float("nan"))] * 3

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from traindoctor.agent.playbook import KNOWLEDGE
-from traindoctor.agent.reading.lints import _OPS
-from traindoctor.agent.reading.settings_map import settings_map
-from traindoctor.agent.tools.lint import lint_settings
+from traindoctor.agent.core.playbook import KNOWLEDGE
+from traindoctor.agent.reading.settings.lints import _OPS
+from traindoctor.agent.reading.settings.settings_map import settings_map
+from traindoctor.agent.tools.settings.settings_tools import lint_settings
 
 from tests.tools.captured import look
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from traindoctor.agent.reading.folder_listings import listed_files
-from traindoctor.agent.tools.files import check_listings
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.folder_listings import listed_files
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.logs.log_tools import check_listings
 
 
 def told(tmp_path: Path, **files: str) -> dict[str, list[str]]:

@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traindoctor.agent.errors import ToolError
-from traindoctor.agent.events import ReportReady
-from traindoctor.agent.reading import logpass as logpass_module
-from traindoctor.agent.session import diagnose
-from traindoctor.agent.tools.files import list_files
-from traindoctor.agent.tools.logs import grep_logs, read_lines, scan_logs
-from traindoctor.agent.types import ToolResult
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.errors import ToolError
+from traindoctor.agent.core.events import ReportReady
+from traindoctor.agent.core.types import ToolResult
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.reading.scan import logpass as logpass_module
+from traindoctor.agent.session.session import diagnose
+from traindoctor.agent.tools.logs.log_tools import grep_logs, list_files, read_lines, scan_logs
 
 OOM = """[rank{r}]: Traceback (most recent call last):
 [rank{r}]:   File "/proj/train.py", line 9, in main

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading import oom
-from traindoctor.agent.tools.memory import oom_report
+from traindoctor.agent.reading.memory import oom
+from traindoctor.agent.tools.memory.memory_tools import oom_report
 
 from tests.tools.captured import look
 
@@ -143,8 +143,8 @@ def test_frames_tell_the_phase(phase: str, user: str, function: str, code: str, 
     seen = look(oom_report, tmp_path, train_log=TRACE.format(user=user, function=function, code=code))
     assert phase in seen.values("memory.phase")
     assert any(user in line for line in seen.lines("memory.frame"))
-    assert seen.one("memory.oom_step") == 42 and seen.one("memory.after_many_steps") is True
-    assert seen.one("memory.oom_ranks") == [1] and seen.one("memory.one_rank_only") is True
+    assert seen.of("memory.oom")[0].step == 42 and seen.one("memory.after_many_steps") is True
+    assert "rank 1 step 42" in seen.result.text and seen.one("memory.one_rank_only") is True
 
 
 def test_an_argument_named_after_resuming_is_no_load(tmp_path: Path) -> None:
@@ -247,20 +247,6 @@ def test_numbers_of_further_wordings(numbers: dict[str, float], text: str) -> No
         assert found.bytes[name] == pytest.approx(value * GIB, abs=GIB * 0.01)
 
 
-def test_the_first_rank_only_where_times_tell(tmp_path: Path) -> None:
-    fail = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
-    stamped = f"2026-01-01 10:00:05 [rank2]: {fail}2026-01-01 10:00:01 [rank5]: {fail}"
-    assert look(oom_report, tmp_path, train_log=stamped).one("memory.first_oom_rank") == 5
-    plain = f"[rank2]: {fail}[rank5]: {fail}"
-    assert not look(oom_report, tmp_path, train_log=plain).values("memory.first_oom_rank")
-
-
-def test_a_library_that_could_not_start_is_told_and_no_proof(tmp_path: Path) -> None:
-    text = "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`\n"
-    seen = look(oom_report, tmp_path, train_log=text)
-    assert seen.one("memory.library_not_initialized") is True and not seen.values("memory.oom")
-
-
 def test_pinned_memory_is_the_hosts(tmp_path: Path) -> None:
     text = "RuntimeError: CUDA error: cudaHostAlloc failed: out of memory\n"
     seen = look(oom_report, tmp_path, train_log=text)
@@ -277,13 +263,13 @@ def test_packed_logs_are_read_the_same(tmp_path: Path) -> None:
     text = TRACE.format(user="loss.backward()", function="backward", code="_engine_run_backward(")
     (tmp_path / "train.log.gz").write_bytes(gzip.compress(text.encode()))
     seen = look(oom_report, tmp_path)
-    assert "backward" in seen.values("memory.phase") and seen.one("memory.oom_step") == 42
+    assert "backward" in seen.values("memory.phase") and seen.of("memory.oom")[0].step == 42
 
 
 def test_a_thousand_ranks_stay_a_few_lines(tmp_path: Path) -> None:
     log = "".join(f"[rank{i}]: torch.OutOfMemoryError: CUDA out of memory.\n" for i in range(1024))
     seen = look(oom_report, tmp_path, train_log=log)
-    assert len(seen.one("memory.oom_ranks")) == 1024 and len(seen.evidence) < 20
+    assert "on 1024 rank(s)" in seen.result.summary and len(seen.evidence) < 20
 
 
 @settings(max_examples=200, deadline=None)

@@ -7,9 +7,9 @@ import pickle
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.report import Report
-from traindoctor.agent.session import diagnose
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.report import Report
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.session.session import diagnose
 
 from tests.tools.test_estimate import LLAMA, OOM
 from tests.tools.test_memory_snapshots import MIB, Allocator, training

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traindoctor.agent.neighbours import without_neighbours
-from traindoctor.agent.reading.batch_lengths import outlying
-from traindoctor.agent.reading.files import Line
-from traindoctor.agent.tools.host import host_health
-from traindoctor.agent.tools.logs import scan_logs
-from traindoctor.agent.tools.memory import oom_report
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.logs.load_reports import outlying
+from traindoctor.agent.reading.run.files import Line
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.logs.log_tools import scan_logs
+from traindoctor.agent.tools.machine.host_tools import host_health
+from traindoctor.agent.tools.memory.memory_tools import oom_report
+from traindoctor.agent.verdict.salience import without_neighbours
 
 from tests.tools.captured import look
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 
-from traindoctor.agent.reading.curves import curves
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.tools.metrics import read_metrics
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.curves.curves import curves
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies, read_metrics
 
 
 def test_lists_series_with_their_last_line(tmp_path):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from captured import look
-from traindoctor.agent.tools import mounts
-from traindoctor.agent.tools.mounts import data_mounts
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.machine import host_tools
+from traindoctor.agent.tools.machine.host_tools import data_mounts
 
 LUSTRE = (
     "10.2.0.1@o2ib:/fs on /lustre type lustre (rw,flock,lazystatfs)\n/dev/md0 on /lustre/local type xfs (rw,noatime)\n"
@@ -27,7 +27,7 @@ LUSTRE = (
 def test_data_on_a_network_file_system(capture: str, tmp_path: Path) -> None:
     script = "python train.py --data-dir /sets/coco --output-dir /sets/out --workers 8\n"
     seen = look(data_mounts, tmp_path, mounts_txt=capture, run_sh=script)
-    assert seen.result.outcome == "finding" and len(seen.values("storage.network_mount")) == 1
+    assert seen.result.outcome == "finding" and seen.result.text.count("mounts.txt:") == 1
     assert {v.split(" on ")[0] for v in seen.values("storage.data_on_network")} == {"/sets/coco"}
 
 
@@ -47,7 +47,7 @@ def test_sentences_about_mounts_are_none(tmp_path: Path) -> None:
 
 
 def test_logs_without_a_word_of_it_are_not_read_by_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mounts, "lines", lambda _: pytest.fail("read by the line"))
+    monkeypatch.setattr(host_tools, "lines", lambda _: pytest.fail("read by the line"))
     seen = look(data_mounts, tmp_path, train_log="step 1 loss 2.1 path /sets/a\n" * 90_000)
     assert seen.result.outcome == "not_applicable"
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.nccl import nccl_log
-from traindoctor.agent.tools.nccl_trials import nccl_versions
+from traindoctor.agent.tools.collectives.nccl_test import nccl_versions
+from traindoctor.agent.tools.collectives.nccl_tools import nccl_log
 
 from tests.tools.captured import look
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.errors import ToolError
-from traindoctor.agent.reading.links import link_between, links
-from traindoctor.agent.reading.nccl_tests import row_of
-from traindoctor.agent.shell import Completed
-from traindoctor.agent.tools.nccl_reports import nccl_reports
-from traindoctor.agent.tools.nccl_test import nccl_test
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.errors import ToolError
+from traindoctor.agent.core.shell import Completed
+from traindoctor.agent.reading.logs.nccl_lines import row_of
+from traindoctor.agent.reading.machine.ib_links import link_between, links
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.collectives.nccl_test import nccl_reports, nccl_test
 
 from tests.tools.captured import Seen, look
 
@@ -53,10 +53,10 @@ def ask(machine: Machine | None, folder: Path, **arguments) -> Seen:  # type: ig
 def test_gloo_over_loopback_for_real(tmp_path: Path) -> None:
     found = ask(None, tmp_path, ranks=3, pairwise=True, largest_mib=1, seconds=60, link="loopback")
     assert found.result.outcome in ("clean", "finding")  # a busy machine may make a pair look slow
-    assert found.one("nccl.test_backend") in ("gloo", "nccl") and found.one("nccl.test_bandwidth") > 0
+    assert re.search(r"3 ranks over (?:gloo|nccl) ", found.result.summary) and found.one("nccl.test_bandwidth") > 0
     assert found.one("nccl.test_passed") is True and found.one("nccl.test_out_of_bounds") == 0
     pairs = found.result.text
-    assert found.one("nccl.test_pair_ratio") > 0 and all(f"ranks {p}" in pairs for p in ("0-1", "0-2", "1-2"))
+    assert all(f"ranks {p}" in pairs for p in ("0-1", "0-2", "1-2"))
 
 
 def test_all_reduce_perf_where_it_is_installed(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_all_reduce_perf_where_it_is_installed(tmp_path: Path) -> None:
         all_reduce_perf=(0, TABLE.format(w=0, said="OK"), ""),
     )  # fmt: skip
     found = ask(machine, tmp_path)
-    assert found.one("nccl.test_link") == "nvlink4" and found.one("nccl.test_bandwidth") == 468.59
+    assert "(nvlink4)" in found.result.text and found.one("nccl.test_bandwidth") == 468.59
     assert found.result.outcome == "clean" and found.one("nccl.test_passed") is True
 
 
@@ -90,7 +90,8 @@ def test_the_rank_that_all_slow_pairs_have_in_common(tmp_path: Path) -> None:
     rows += [{"kind": "end"}]
     machine = Machine(torch=(0, "\n".join(map(json.dumps, rows)), ""))
     found = ask(machine, tmp_path, ranks=4, pairwise=True)
-    assert found.one("nccl.test_slow_rank") == 2 and set(found.values("nccl.test_slow_pair")) == {"0-2", "1-2", "2-3"}
+    assert "rank 2 is in all of them" in found.result.summary
+    assert set(found.values("nccl.test_slow_pair")) == {"0-2", "1-2", "2-3"}
 
 
 def test_what_cannot_be_run_is_told(tmp_path: Path) -> None:
@@ -122,8 +123,9 @@ def test_rows_of_a_table() -> None:
 
 def test_a_recorded_table_with_wrong_values(tmp_path: Path) -> None:
     found = look(nccl_reports, tmp_path, test_log=TABLE.format(w=4, said="FAILED"))
-    assert found.one("nccl.test_peak") == 468.59 and found.one("nccl.test_wrong_size") == 1073741824
-    assert look(nccl_reports, tmp_path, test_log=TABLE.format(w=0, said="OK")).result.outcome == "clean"
+    assert found.result.outcome == "finding" and "wrong values: 1073741824" in found.result.summary
+    found = look(nccl_reports, tmp_path, test_log=TABLE.format(w=0, said="OK"))
+    assert found.result.outcome == "clean" and "468.59 GB/s" in found.result.summary
 
 
 def test_a_json_report(tmp_path: Path) -> None:
@@ -134,11 +136,11 @@ def test_a_json_report(tmp_path: Path) -> None:
         "out_of_bounds": {"count": 0, "okay": True}, "average_bus_bandwidth": 251.3, "errors": [],
     }  # fmt: skip
     found = look(nccl_reports, tmp_path, report_json=json.dumps(report, indent=1))
-    assert found.one("nccl.test_peak") == 468.1 and found.one("nccl.test_passed") is True
+    assert "468.1 GB/s" in found.result.summary and found.one("nccl.test_passed") is True
     report["out_of_bounds"] = {"count": 7, "okay": False}
     report["results"][0]["in_place"]["nwrong"] = 7
     found = look(nccl_reports, tmp_path, report_json=json.dumps(report))
-    assert found.one("nccl.test_failed") and found.one("nccl.test_wrong_size") == 1 << 30
+    assert found.one("nccl.test_failed") and f"wrong values: {1 << 30}" in found.result.summary
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.playbook import causes
-from traindoctor.agent.tools.nccl import nccl_log
-from traindoctor.agent.tools.nccl_warnings import kinds, nccl_warnings
+from traindoctor.agent.core.playbook import causes
+from traindoctor.agent.tools.collectives.nccl_tools import kinds, nccl_log, nccl_warnings
 
 from tests.tools.captured import look
 
@@ -26,7 +25,7 @@ def test_the_most_telling_of_many(tmp_path: Path) -> None:
     )  # fmt: skip
     seen = look(nccl_warnings, tmp_path, train_log=log)
     assert seen.one("nccl.likely_cause") == "memory.shm_too_small"
-    assert seen.values("nccl.warning_kind") == ["shared_memory", "peer_gone"]
+    assert [row.split()[-1] for row in seen.result.text.splitlines()[:2]] == ["shared_memory", "peer_gone"]
     assert "/dev/shm" in seen.lines("nccl.likely_cause")[0]
 
 
@@ -34,7 +33,7 @@ def test_a_closed_connection_alone_names_no_cause(tmp_path: Path) -> None:
     seen = look(
         nccl_warnings, tmp_path, train_log=N + "misc/socket.cc:77 NCCL WARN Connection closed by remote peer b<4>\n"
     )
-    assert not seen.values("nccl.likely_cause") and seen.one("nccl.warning_kind") == "peer_gone"
+    assert not seen.values("nccl.likely_cause") and seen.result.summary.startswith("peer_gone")
 
 
 @pytest.mark.parametrize(
@@ -62,14 +61,15 @@ def test_transport_and_initialization(tmp_path: Path) -> None:
         "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'", "Init timings - ncclCommInitRank: rank 0 nranks 16 total 3.21 (kernels 0.2)",
     ))  # fmt: skip
     seen = look(nccl_warnings, tmp_path, train_log=log)
-    assert seen.values("nccl.transport") == ["P2P/CUMEM", "NET/IB/GDRDMA"] and seen.one("nccl.gdr") == "enabled"
-    assert seen.one("nccl.init_seconds") == 3.21 and seen.result.outcome == "clean"
+    told = [row.partition(" transport ")[2] for row in seen.result.text.splitlines()]
+    assert told[:2] == ["P2P/CUMEM", "NET/IB/GDRDMA"] and "GPU Direct RDMA enabled" in seen.result.text
+    assert "seconds of initialization 3.21" in seen.result.text and seen.result.outcome == "clean"
 
 
 def test_rccl(tmp_path: Path) -> None:
     log = "n1:1:1 [0] NCCL INFO RCCL version 2.22.3+hip6.4 HEAD:9d1f\nn1:1:2 [0] src/init.cc:10 NCCL WARN HIP failure 'out of memory'\n"
     seen = look(nccl_warnings, tmp_path, train_log=log)
-    assert seen.one("nccl.rccl_version") == "2.22.3" and seen.one("nccl.likely_cause") == "memory.batch_too_large"
+    assert "RCCL 2.22.3" in seen.result.text and seen.one("nccl.likely_cause") == "memory.batch_too_large"
     assert look(nccl_log, tmp_path).one("nccl.cuda_failure") == "out of memory"
 
 

@@ -1,7 +1,7 @@
 """Lines of small files that bear on the question, cited as they stand."""
 
-from traindoctor.agent.tool import all_tools
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.tool import all_tools
 
 
 def telling(folder, question):

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading.files import Line
-from traindoctor.agent.reading.numerics import compared_sums, dump_rows, low_precision_counters, printed_tensors
-from traindoctor.agent.tools.numerics import numerics
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.profiles.numerics import (
+    compared_sums,
+    dump_rows,
+    low_precision_counters,
+    printed_tensors,
+)
+from traindoctor.agent.reading.run.files import Line
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.weights.replicas_tools import numerics
 
 DUMP = """Detected inf/nan during batch_number=0
 Last 21 forward frames:

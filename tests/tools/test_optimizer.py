@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.optimizer import optimizer_state
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.weights.gradients_tools import optimizer_state
 
-from tests.checkpoints.makers import made as made_checkpoints
+from tests.reading.checkpoints.makers import made as made_checkpoints
 from tests.tools.captured import Seen
 from tests.tools.training_runs import made
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
 
 tensorboard = pytest.importorskip("torch.utils.tensorboard")
 

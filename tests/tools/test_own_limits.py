@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.own_limits import own_limits
+from traindoctor.agent.tools.logs.log_tools import own_limits
 
 from tests.tools.captured import look
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from captured import look
-from traindoctor.agent.tools.paces import batch_cost, compare_paces, generation_share
+from traindoctor.agent.tools.curves.paces_tools import batch_cost, compare_paces, generation_share
 
 
 def _log(seconds: float) -> str:
@@ -18,7 +18,7 @@ def test_the_slower_variant_and_the_setting_it_differs_in(tmp_path: Path) -> Non
         launch_a_sh="torchrun train.py --learning_rate 1e-4 --per_device_train_batch_size 8 --bf16 true\n",
         launch_b_sh="torchrun train.py --learning_rate 1e-4 --per_device_train_batch_size 1 --bf16 true\n",
     )  # fmt: skip
-    assert 2.4 < seen.one("pace.slower_ratio") < 2.7 and seen.one("pace.slower_variant") == "b"
+    assert 2.4 < seen.one("pace.slower_ratio") < 2.7 and seen.result.summary.startswith("b takes")
     assert set(seen.values("pace.slower_with")) == {"micro_batch_size: 8 -> 1"}
 
 
@@ -67,7 +67,7 @@ def test_two_runs_named_by_a_bare_word(tmp_path: Path) -> None:
         compare_paces, tmp_path, before_log=_log(1.0), after_log=_log(1.9),
         env_before_txt="torch==1.11.0\ntriton==2.0.0\n", env_after_txt="torch==2.3.1\ntriton==2.0.0\n",
     )  # fmt: skip
-    assert seen.one("pace.slower_variant") == "after"
+    assert seen.result.summary.startswith("after takes")
     assert set(seen.values("pace.slower_with")) == {"torch: 1.11.0 -> 2.3.1"}
     (tmp_path / "apart").mkdir()
     other = look(compare_paces, tmp_path / "apart", train_log=_log(1.0), eval_log=_log(3.0))
@@ -84,7 +84,7 @@ def test_an_earlier_run_in_a_folder_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "earlier" / "train.log").write_text(_rates(4000))
     (tmp_path / "earlier" / "run.json").write_text(config.format("sdpa"))
     seen = look(compare_paces, tmp_path, train_log=_rates(600), run_json=config.format("eager"))
-    assert seen.one("pace.slower_variant") == "this run" and seen.one("pace.slower_ratio") > 6
+    assert seen.result.summary.startswith("this run takes") and seen.one("pace.slower_ratio") > 6
     assert set(seen.values("pace.slower_with")) == {"attention_implementation: sdpa -> eager"}
 
 

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.errors import ToolError
-from traindoctor.agent.reading.packages_installed import told_by_pip
-from traindoctor.agent.tools.packages import package_conflicts
-from traindoctor.agent.types import ToolResult
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.errors import ToolError
+from traindoctor.agent.core.types import ToolResult
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.reading.settings.versions import told_by_pip
+from traindoctor.agent.tools.settings.environment_tools import package_conflicts
 
 from tests.tools.captured import look
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.library import playbooks
-from traindoctor.agent.tools import power
-from traindoctor.agent.tools.power import power_budget
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.playbook import playbooks
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.machine import gpu_tools
+from traindoctor.agent.tools.machine.gpu_tools import power_budget
 
 from tests.tools.captured import look
 
@@ -105,7 +105,7 @@ def test_the_first_start_of_a_log_follows_nothing(tmp_path: Path) -> None:
 
 
 def test_logs_without_a_word_of_it_are_not_read_by_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(power, "lines", lambda _: pytest.fail("read by the line"))
+    monkeypatch.setattr(gpu_tools, "lines", lambda _: pytest.fail("read by the line"))
     seen = look(power_budget, tmp_path, train_log="step 1 loss 2.1 path /sets/a\n" * 90_000)
     assert seen.result.outcome == "not_applicable"
 

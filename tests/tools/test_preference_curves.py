@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.tools.lint import lint_settings
-from traindoctor.agent.tools.paces import compare_paces
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
+from traindoctor.agent.tools.curves.paces_tools import compare_paces
+from traindoctor.agent.tools.settings.settings_tools import lint_settings
 
 from tests.tools.captured import look
 

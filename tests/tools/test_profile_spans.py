@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.checkpoint import list_checkpoints
-from traindoctor.agent.tools.profiles import training_profile
-from traindoctor.agent.tools.step_skew import step_skew
+from traindoctor.agent.tools.curves.paces_tools import step_skew
+from traindoctor.agent.tools.time.profiles_tools import training_profile
+from traindoctor.agent.tools.weights.checkpoint_tools import list_checkpoints
 
 from tests.tools.captured import look
 
@@ -34,7 +34,7 @@ def test_the_rank_that_waits_least_is_the_slow_one(tmp_path: Path) -> None:
         for r, ms in waits.items()
     }
     seen = look(step_skew, tmp_path, **logs)
-    assert seen.values("skew.slow_rank") == [2] and seen.one("skew.lost_seconds") < 1
+    assert seen.values("skew.slow_rank") == [2] and "lose 0." in seen.result.text
 
 
 def test_parts_that_lie_side_by_side_are_not_missing(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.tools.compare import compare_settings
-from traindoctor.agent.tools.data import check_data_files
-from traindoctor.agent.tools.environment import environment
-from traindoctor.agent.tools.logs import scan_logs
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
+from traindoctor.agent.tools.data.dataset_tools import check_data_files
+from traindoctor.agent.tools.logs.log_tools import scan_logs
+from traindoctor.agent.tools.settings.environment_tools import environment
+from traindoctor.agent.tools.settings.settings_tools import compare_settings
 
 from tests.tools.captured import look
 

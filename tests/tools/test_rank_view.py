@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.quotes import verified
-from traindoctor.agent.tools.rank_view import look_at_rank
-from traindoctor.agent.types import Evidence, ToolResult
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.types import Evidence, ToolResult
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.logs.ranks_tools import look_at_rank
+from traindoctor.agent.verdict.gate import verified
 
 ROOT = Path(__file__).resolve().parents[2]
 

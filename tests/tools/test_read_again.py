@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from traindoctor.agent.reading.checkpoints.allowed import dangerous, known
-from traindoctor.agent.reading.dumps import dumps
-from traindoctor.agent.reading.files import Line
-from traindoctor.agent.reading.model_config import of_config
+from traindoctor.agent.reading.checkpoints.formats.symbols import dangerous, known
+from traindoctor.agent.reading.datasets.batches import dumps
+from traindoctor.agent.reading.memory.model_config import of_config
+from traindoctor.agent.reading.run.files import Line
 
 
 @pytest.mark.parametrize(

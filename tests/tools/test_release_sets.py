@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from traindoctor.agent.playbook import KNOWLEDGE
-from traindoctor.agent.reading.compatibility import holds
-from traindoctor.agent.tools.environment import environment
+from traindoctor.agent.core.playbook import KNOWLEDGE
+from traindoctor.agent.reading.settings.compatibility import holds
+from traindoctor.agent.tools.settings.environment_tools import environment
 
 from tests.tools.captured import look
 

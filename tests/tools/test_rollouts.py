@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from traindoctor.agent.reading.rollout_rows import counts_foreign, ends_right
-from traindoctor.agent.tools.rollouts import inspect_rollouts
+from traindoctor.agent.reading.curves.rollout_rows import counts_foreign, ends_right
+from traindoctor.agent.tools.curves.rollouts_tools import inspect_rollouts
 
 from tests.tools.captured import look
 

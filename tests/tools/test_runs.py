@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traindoctor.agent.reading.templates import template_of
-from traindoctor.agent.tools.runs import compare_runs
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.lines import template_of
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.logs.runs_tools import compare_runs
 
 STEP = "2026-01-01 10:{m:02d}:{s:02d} INFO step {i} loss {loss:.4f} step_time {time} grad_norm 1.0\n"
 
@@ -28,22 +28,18 @@ def write(folder: Path, *, good: bool) -> Path:
     return folder
 
 
-def values(result: Any, key: str) -> list[Any]:
-    return [e.value for e in result.evidence if e.key == key]
-
-
 def test_a_failed_run_beside_a_good_one(tmp_path: Path) -> None:
     bad, good = write(tmp_path / "bad", good=False), write(tmp_path / "good", good=True)
     result = compare_runs(Workspace([bad], good=[good]))
-    new = [e for e in result.evidence if e.key == "diff.new_line"]
-    assert [e.text.split(" INFO ")[-1] for e in new] == [
+    rows = result.text.splitlines()
+    new = [row for row in rows if row.startswith("new: r1/train.log:")]
+    assert [row.split(" INFO ")[-1].partition("x) ")[2] or row.split(" INFO ")[-1] for row in new] == [
         "RuntimeError: NCCL communicator was aborted on rank 3", "Using network Socket"]  # fmt: skip
-    assert all(e.file == "r1/train.log" for e in new)
-    missing = [e for e in result.evidence if e.key == "diff.missing_line"]
-    assert [e.text[20:] for e in missing] == ["INFO reset prefix cache after weight update", "INFO Training finished"]
-    assert {v["name"] for v in values(result, "diff.setting")} == {"learning_rate"}
-    assert {"name": "step_time", "ratio": 1.3333} in values(result, "diff.metric_ratio")
-    assert values(result, "diff.data_file") == ["train.jsonl"]
+    missing = [row.split(" INFO ")[-1] for row in rows if row.startswith("missing: ")]
+    assert missing == ["reset prefix cache after weight update", "Training finished"]
+    differs = [row.removeprefix("differs: ") for row in rows if row.startswith("differs: ")]
+    assert differs[0].startswith("learning_rate: ") and differs[1].startswith("step_time: 1.333 times that of the good")
+    assert "train.jsonl: " in differs[-1] and result.evidence == []
 
 
 def test_two_runs_alike(tmp_path: Path) -> None:

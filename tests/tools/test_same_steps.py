@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.tools.code import find_hazards
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
+from traindoctor.agent.tools.settings.code_tools import find_hazards
 
 from tests.tools.captured import look
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from traindoctor.agent.tools.checkpoint import list_checkpoints
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.weights.checkpoint_tools import list_checkpoints
 
 HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
 SAFE = len(HEADER).to_bytes(8, "little") + HEADER + bytes(4)

@@ -6,8 +6,8 @@ import os
 import time
 
 import pytest
-from traindoctor.agent.reading.settings import read_settings as reading_of
-from traindoctor.agent.tools.settings import read_settings
+from traindoctor.agent.reading.settings.settings import read_settings as reading_of
+from traindoctor.agent.tools.settings.settings_tools import read_settings
 
 from tests.tools.folders import evidence, values, workspace
 
@@ -129,7 +129,7 @@ def test_a_thousand_rank_logs_cost_little(tmp_path):
     for rank in range(1024):
         (root / f"rank{rank}.log").write_text(text)
     (root / "config.yaml").write_text("learning_rate: 0.1\n")
-    from traindoctor.agent.workspace import Workspace
+    from traindoctor.agent.reading.run.workspace import Workspace
 
     began = time.perf_counter()
     result = read_settings(Workspace([root]))
@@ -142,7 +142,7 @@ def test_nothing_to_read(tmp_path):
     root = tmp_path / "run"
     root.mkdir()
     (root / "weights.bin").write_bytes(os.urandom(100))
-    from traindoctor.agent.workspace import Workspace
+    from traindoctor.agent.reading.run.workspace import Workspace
 
     assert read_settings(Workspace([root])).outcome == "not_applicable"
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.sheets import compare_rows
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import compare_rows
 
 CASES = {
     "variant.no_effect": "balance_weight,step,loss\n0.01,10,3.2071\n0.01,90,2.1412\n1,10,3.2071\n1,90,2.1412\n",

@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.errors import ToolError
-from traindoctor.agent.reading.files import Line
-from traindoctor.agent.reading.slurm_accounts import Row, json_rows, rows, seconds, size_bytes
-from traindoctor.agent.reading.slurm_verdicts import verdicts
-from traindoctor.agent.shell import Recorded
-from traindoctor.agent.tools.slurm import FIELDS, slurm_job
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.errors import ToolError
+from traindoctor.agent.core.shell import Recorded
+from traindoctor.agent.reading.machine.slurm_accounts import Row, json_rows, rows, seconds, size_bytes, verdicts
+from traindoctor.agent.reading.run.files import Line
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.machine.job_tools import FIELDS, slurm_job
 
 from tests.tools.captured import Seen, look
 
@@ -122,7 +121,7 @@ def test_the_plain_table_and_newer_versions(tmp_path: Path) -> None:
         "77.0             python OUT_OF_ME+    0:125   4192000K            \n"
     )
     seen = look(slurm_job, tmp_path, accounts_txt=text)
-    assert seen.one("slurm.exit") == "0:125" and seen.one("slurm.memory_share") == 0.999
+    assert seen.told("slurm.exit")[0] == "0:125" and seen.told("slurm.memory_share") == ["0.999"]
     newer = {"jobs": [{"job_id": 5, "state": {"current": ["TIMEOUT"]}, "time": {"elapsed": 60, "limit": {"set": True, "infinite": False, "number": 1}},
                        "exit_code": {"return_code": {"set": True, "infinite": False, "number": 1}, "signal": {"id": {"set": True, "number": 15}}}}]}  # fmt: skip
     assert of_job(json_rows(json.dumps(newer)), "5") == {
@@ -188,10 +187,10 @@ def cluster() -> bool:
         ("python3 -c \"raise SystemExit(3)\"", "", "slurm.exit", "3:0"),
         ("sleep 60", "scancel", "slurm.state", "CANCELLED"),
         ("echo done", "", "slurm.state", "COMPLETED"),
-        ("srun python3 -c 'import time; x = [bytearray(20 << 20) for _ in range(20)]; time.sleep(20)'", "", "slurm.signal", 9),
+        ("srun python3 -c 'import time; x = [bytearray(20 << 20) for _ in range(20)]; time.sleep(20)'", "", "slurm.signal", "9"),
     ],
 )  # fmt: skip
-def test_a_real_job(script: str, end: str, key: str, value: object, tmp_path: Path) -> None:
+def test_a_real_job(script: str, end: str, key: str, value: str, tmp_path: Path) -> None:
     (tmp_path / "job.sh").write_text(f"#!/bin/bash\n#SBATCH --mem=60M -c1\n{script}\n")
     said = subprocess.run(["sbatch", "--parsable", "job.sh"], cwd=tmp_path, capture_output=True, text=True, check=True)
     job = said.stdout.strip()
@@ -200,7 +199,7 @@ def test_a_real_job(script: str, end: str, key: str, value: object, tmp_path: Pa
         subprocess.run([end, job], check=True)
     for _ in range(60):
         seen = Seen(slurm_job(Workspace([tmp_path], live=True), job=job), tmp_path)
-        if not {"PENDING", "RUNNING"} & set(seen.values("slurm.state")) and seen.values(key):
+        if not {"PENDING", "RUNNING"} & set(seen.values("slurm.state")) and seen.told(key):
             break
         time.sleep(1)
-    assert value in seen.values(key), seen.result.text
+    assert value in seen.told(key), seen.result.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.split_tensors import split_tensors
+from traindoctor.agent.tools.weights.checkpoint_tools import split_tensors
 
 from tests.tools.captured import Seen, look
 

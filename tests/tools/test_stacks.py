@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading import stack_dumps as sd
-from traindoctor.agent.reading.files import Line
-from traindoctor.agent.reading.stack_places import where
-from traindoctor.agent.tools.stacks import stacks
+from traindoctor.agent.reading.run.files import Line
+from traindoctor.agent.reading.stacks import stack_dumps as sd
+from traindoctor.agent.reading.stacks.stack_groups import where
+from traindoctor.agent.tools.time.stacks_tools import stacks
 
 from tests.tools.captured import look
 
@@ -228,7 +228,7 @@ def test_a_lock_in_the_runs_own_code(tmp_path: Path) -> None:
         "    _worker_loop (torch/utils/data/_utils/worker.py:374)\n"
     )
     seen = look(stacks, tmp_path, dump_txt=dump)
-    assert seen.one("stack.lock_line") == "with self.lock:" and seen.of("stack.lock_line")[0].file == "data.py"
+    assert "data.py:4 takes a lock: with self.lock:" in seen.result.text
     assert seen.one("stack.forked_lock") == "get (data.py:4)"
 
 

@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.events import ReportReady
-from traindoctor.agent.reading import load_reports
-from traindoctor.agent.session import diagnose
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.tools.code import find_hazards
-from traindoctor.agent.tools.lint import lint_settings
-from traindoctor.agent.tools.logs import scan_logs
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.events import ReportReady
+from traindoctor.agent.reading.logs import load_reports
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.session.session import diagnose
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
+from traindoctor.agent.tools.logs.log_tools import scan_logs
+from traindoctor.agent.tools.settings.code_tools import find_hazards
+from traindoctor.agent.tools.settings.settings_tools import lint_settings
 
 GIVEN = """
 def fit(model, optimizer, epochs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from traindoctor.agent.tools.settings import check_time_limits
+from traindoctor.agent.tools.settings.settings_tools import check_time_limits
 
 from tests.tools.folders import workspace
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from traindoctor.agent.reading.tokenizers import pieces, tokenizers
-from traindoctor.agent.tools.tokenizer import tokenizer_match
-from traindoctor.agent.types import ToolResult
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.types import ToolResult
+from traindoctor.agent.reading.datasets.tokenizers import pieces, tokenizers
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.data.tokenizer_tools import tokenizer_match
 
-from tests.checkpoints.makers import copy, made
+from tests.reading.checkpoints.makers import copy, made
 
 
 def matched(run: Path) -> ToolResult:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from folders import evidence, values, workspace
-from traindoctor.agent.reading.groups import places
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.tools.notes import telling_lines
-from traindoctor.agent.tools.ranks import rank_roster
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.discover import places
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
+from traindoctor.agent.tools.logs.log_tools import telling_lines
+from traindoctor.agent.tools.logs.ranks_tools import rank_roster
 
 TIMEOUT = "[rank{r}]:[E ProcessGroupNCCL.cpp:563] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=19)\n"
 
@@ -72,8 +72,8 @@ def test_telling_lines_of_small_files(tmp_path: Path) -> None:
 
 
 def test_two_variants_with_one_curve(tmp_path) -> None:
-    from traindoctor.agent.tools.anomalies import find_anomalies
-    from traindoctor.agent.workspace import Workspace
+    from traindoctor.agent.reading.run.workspace import Workspace
+    from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
 
     rows = "".join(
         f"{{'loss': {3 - n / 50:.4f}, 'grad_norm': {1 + n / 90:.4f}, 'epoch': {n / 10}}}\n" for n in range(20)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading import nccl_lines as nl
-from traindoctor.agent.tools.watchdog import watchdog
+from traindoctor.agent.reading.logs import nccl_lines as nl
+from traindoctor.agent.tools.collectives.watchdog import watchdog
 
 from tests.tools.captured import look
 
@@ -57,7 +57,7 @@ def test_who_is_behind_by_enqueued_work(tmp_path: Path) -> None:
     log = "".join(progress(r, 500 if r else 450, 449) for r in range(4))
     seen = look(watchdog, tmp_path, train_log=log)
     assert seen.values("watchdog.behind_rank") == [0]
-    assert seen.values("watchdog.progress")[0] == "enqueued 450, completed 449"
+    assert "enqueued=450, completed=449" in seen.result.text
 
 
 def test_all_at_the_same_place_means_nobody_is_behind(tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_older_wording(tmp_path: Path) -> None:
         "work: 2069.\n"
     )
     seen = look(watchdog, tmp_path, train_log=log)
-    assert seen.one("watchdog.timeout") == "ALLGATHER" and seen.one("watchdog.ran_ms") == 1808499
-    assert seen.one("watchdog.progress") == "enqueued 2082, completed 2069"
+    assert seen.one("watchdog.timeout") == "ALLGATHER" and "ran_ms=1808499" in seen.result.text
+    assert "enqueued=2082, completed=2069" in seen.result.text
 
 
 DETAIL = (
@@ -155,7 +155,8 @@ def test_queue_state_in_the_wording_of_an_exception(tmp_path: Path) -> None:
         "[rank0]:[E624 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 0] Exception (either an error or timeout) "
         "detected by watchdog at work: 54, last enqueued NCCL work: 84, last completed NCCL work: 53.\n"
     )
-    assert look(watchdog, tmp_path, train_log=log).one("watchdog.progress") == "enqueued 84, completed 53"
+    result = look(watchdog, tmp_path, train_log=log).result
+    assert result.outcome == "finding" and "enqueued=84, completed=53" in result.text
 
 
 def test_a_silent_rank_that_still_works_is_late_and_not_dead(tmp_path: Path) -> None:

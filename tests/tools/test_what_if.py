@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.errors import ToolError
-from traindoctor.agent.quotes import verified
-from traindoctor.agent.reading.changed_settings import Supposed, changed, named_change
-from traindoctor.agent.reading.lints import lints
-from traindoctor.agent.reading.settings import read_settings
-from traindoctor.agent.reading.settings_map import settings_map
-from traindoctor.agent.tools.lint import lint_settings
-from traindoctor.agent.tools.what_if import what_if
-from traindoctor.agent.types import Evidence, ToolResult
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.errors import ToolError
+from traindoctor.agent.core.types import Evidence, ToolResult
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.reading.settings.changed_settings import Supposed, changed, named_change
+from traindoctor.agent.reading.settings.lints import lints
+from traindoctor.agent.reading.settings.settings import read_settings
+from traindoctor.agent.reading.settings.settings_map import settings_map
+from traindoctor.agent.tools.settings.settings_tools import lint_settings
+from traindoctor.agent.tools.settings.what_if import what_if
+from traindoctor.agent.verdict.gate import verified
 
 INCIDENTS = Path(__file__).resolve().parents[2] / "evals" / "incidents"
 LAUNCH = """torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-3.1-8B --fp16 True \\

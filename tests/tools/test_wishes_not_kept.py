@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.tools.anomalies import find_anomalies
-from traindoctor.agent.tools.compare import compare_settings
-from traindoctor.agent.tools.sheets import compare_rows
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.curves.metrics_tools import compare_rows, find_anomalies
+from traindoctor.agent.tools.settings.settings_tools import compare_settings
 
 SUMMARY = "{'train_runtime': '3.5', 'train_samples_per_second': '90', 'train_loss': '2.2', 'epoch': '%s'}\n"
 WORDS = [f"word{n}" for n in range(30)]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from traindoctor.agent.playbook import KNOWLEDGE
-from traindoctor.agent.reading import kernel_log as kl
-from traindoctor.agent.tools.xid import xid_errors
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.playbook import KNOWLEDGE
+from traindoctor.agent.reading.machine import kernel_log as kl
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.machine.gpu_tools import xid_errors
 
 from tests.tools.captured import look
 
@@ -29,7 +29,7 @@ from tests.tools.captured import look
 )
 def test_codes(code: int, line: str, tmp_path: Path) -> None:
     seen = look(xid_errors, tmp_path, dmesg_txt=f"[ 1.0] NVRM: loading NVIDIA UNIX\n{line}\n")
-    assert seen.one("gpu.xid") == code and seen.one("gpu.xid_action").startswith(str(code))
+    assert seen.one("gpu.xid") == code and seen.told("gpu.xid_action")[0].startswith(str(code))
 
 
 def test_the_culprit_is_not_the_consequence(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+from textual._compositor import Compositor
 from textual.pilot import Pilot
-from traindoctor.agent.conversation.talk import Conversation
+from traindoctor.agent.chat.talk import Conversation
 
-from tests.tui.stage import Picture, drawn, svg, talk_about
+from tests.tui.stage import LOOK, Picture, drawn, heard, nothing_drawn, svg, talk_about
 
 
 class _Svg(SingleFileSnapshotExtension):
@@ -31,6 +32,9 @@ def _colours(monkeypatch: pytest.MonkeyPatch, _own_state: None) -> None:
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setattr("textual.app.wait_for_idle", drawn)
     monkeypatch.setattr("textual.pilot.wait_for_idle", drawn)
+    monkeypatch.setattr(Pilot, "_wait_for_screen", heard)
+    monkeypatch.setattr("textual.screen.UPDATE_PERIOD", LOOK / 2)  # so that no change waits between two looks
+    monkeypatch.setattr(Compositor, "render_update", nothing_drawn)
 
 
 @pytest.fixture

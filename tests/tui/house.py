@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from textual.pilot import Pilot
-from traindoctor.agent.commands.house import ChatHouse
-from traindoctor.agent.config import settle
-from traindoctor.agent.conversation.opening import Wanted
-from traindoctor.agent.store import usable_state
+from traindoctor.agent.chat.talk import Wanted
+from traindoctor.agent.core.config import settle
+from traindoctor.agent.doors.commands.chat_command import ChatHouse
+from traindoctor.agent.session.store import usable_state
 from traindoctor.tui.app import DoctorApp
 from traindoctor.tui.chat.screen import ChatScreen
 

@@ -11,8 +11,8 @@ from typing import Any
 import ormsgpack
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt
-from traindoctor.agent.report import RootCause, RunSummary
-from traindoctor.agent.store import ROOTS, save_report
+from traindoctor.agent.core.report import RootCause, RunSummary
+from traindoctor.agent.session.store import ROOTS, save_report
 
 from tests.sample import HOSTILE, sample
 

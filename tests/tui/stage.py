@@ -21,18 +21,20 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from textual._context import active_app
+from textual._compositor import Compositor
+from textual._context import active_app, visible_screen_stack
 from textual.app import App, ComposeResult
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.widget import Widget
-from traindoctor.agent.conversation.talk import Conversation
-from traindoctor.agent.store import usable_state
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.chat.talk import Conversation
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.session.store import usable_state
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEMO = ROOT / "evals" / "demo" / "files"
 WIDE, NARROW = (160, 50), (80, 24)
+LOOK = 0.01  # seconds between two looks at whether the program still does something
 _FONTS = re.compile(r"@font-face \{[^}]*\}\s*")
 
 Story = Callable[[Pilot[Any]], Awaitable[None]]
@@ -86,18 +88,44 @@ async def drawn(min_sleep: float = 0.02, max_sleep: float = 1.0) -> None:
     """What a pilot waits for after a key, of the thread that draws alone: a check beside it is not waited for.
 
     A thread that gets no processor looks like one that has nothing to do. So its sleep must also end on time, and no
-    message may wait; on a starved machine this is waited for ten times as long.
+    message may wait; on a starved machine this is waited for ten times as long. Then the screen is drawn, once.
     """
     start = time.monotonic()
     while True:
         used, asleep = time.thread_time(), time.monotonic()
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(LOOK)
         now = time.monotonic()
-        starved = now - asleep > 0.04 or _waiting()
-        if now - start >= (10 * max_sleep if starved else max_sleep):
-            return
-        if now - start > min_sleep and not starved and time.thread_time() - used < 0.001:
-            return
+        starved = now - asleep > 2 * LOOK or _waiting()
+        late = now - start >= (10 * max_sleep if starved else max_sleep)
+        if late or (now - start > min_sleep and not starved and time.thread_time() - used < LOOK / 20):
+            return _draw()
+
+
+def _draw() -> None:
+    """Draw what changed on the screen, as would be done sixty times a second: what cannot be drawn fails the test."""
+    app = active_app.get(None)
+    if app is None or not app._running or not app.screen_stack or not app.screen.size:
+        return
+    compositor = app.screen._compositor
+    if compositor._dirty_regions:
+        visible_screen_stack.set(app._background_screens)
+        compositor.render_partial_update()
+
+
+def nothing_drawn(compositor: Compositor, full: bool = False, screen_stack: Any = None, simplify: bool = False) -> Any:
+    """In place of `render_update`: nobody sees what a program without a terminal draws between two looks at it."""
+    visible_screen_stack.set(screen_stack or [])
+    return compositor.render_full_update(simplify=simplify) if full else None
+
+
+async def heard(pilot: Pilot[Any], timeout: float = 30.0) -> bool:
+    """In place of a callback of each of hundreds of widgets, which `drawn` makes needless: one of the screen."""
+    called = asyncio.Event()
+    if pilot.app._exception is None and pilot.app.screen_stack and pilot.app.screen.call_later(called.set):
+        ended = asyncio.create_task(pilot.app._exception_event.wait())
+        await asyncio.wait([ended, asyncio.create_task(called.wait())], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+    return pilot.app._exception is None
 
 
 def _waiting() -> bool:

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pyte
 
-DOCTOR = [sys.executable, "-c", "from traindoctor.agent.cli import main; raise SystemExit(main())"]
+DOCTOR = [sys.executable, "-c", "from traindoctor.agent.doors.cli import main; raise SystemExit(main())"]
 KEYS = {
     "enter": "\r", "esc": "\x1b", "tab": "\t", "shift+tab": "\x1b[Z", "space": " ", "backspace": "\x7f",
     "up": "\x1b[A", "down": "\x1b[B", "right": "\x1b[C", "left": "\x1b[D", "home": "\x1b[H", "end": "\x1b[F",

@@ -10,10 +10,10 @@ from textual.app import App
 from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
-from traindoctor.agent.conversation.consent import Asked, Decision, scope_of
-from traindoctor.agent.rehearsal import Line, Rehearsed
-from traindoctor.agent.tool import all_tools
-from traindoctor.agent.types import Call
+from traindoctor.agent.chat.consent import Asked, Decision, scope_of
+from traindoctor.agent.core.types import Call
+from traindoctor.agent.tools.rehearsal import Line, Rehearsed
+from traindoctor.agent.tools.tool import all_tools
 from traindoctor.tui.dialogs import approval
 from traindoctor.tui.dialogs.approval import ApprovalDialog, Choices, ask_one_by_one, withdraw
 
@@ -55,22 +55,16 @@ def evaluation() -> Asked:
     return asked(call, Rehearsed((line,), HOSTILE, (f"process 1: {HOSTILE}",)))
 
 
-def experiment() -> Asked:
-    """A command of the user's, with folder and variables."""
-    env = (("WANDB_MODE", "disabled"), ("DOCTOR_OUTPUT", "{output}"), ("PYTHONUNBUFFERED", "1"))
-    argv = (
-        "torchrun",
-        "--nproc-per-node=8",
-        "train.py",
-        "--config",
-        "configs/a b.yaml",
-        "--one-batch",
-        "--out",
-        "{output}",
+def measured() -> Asked:
+    """A long command with a variable."""
+    python, script = (
+        "/opt/venv/bin/python",
+        "/opt/venv/lib/python3.11/site-packages/traindoctor/agent/jobs/probes/all_reduce.py",
     )
-    note = "{output} is a fresh folder of doctor's own, removed afterwards."
-    line = Line(argv, env, "/data/experiments/pretraining/2026-03-04", 300)
-    return asked(Call("overfit_one_batch", {"seconds": 300.0}), Rehearsed((line,), note, ("this machine (n7)",)))
+    argv = (python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=8", script, "67108864", "60", "0")
+    line = Line(argv, (("OMP_NUM_THREADS", "1"),), seconds=80)
+    note = "all_reduce_perf is not installed here."
+    return asked(Call("nccl_test", {"seconds": 60.0}), Rehearsed((line,), note, ("this machine (n7)",)))
 
 
 class Screen(Stage):
@@ -156,7 +150,7 @@ def test_what_is_typed_ahead_or_held_does_not_count(monkeypatch: pytest.MonkeyPa
 
 def test_several_one_by_one_until_a_lasting_answer() -> None:
     app = Screen()
-    three = [dump(), experiment(), asked(Call("dump_stacks", {"seconds": 5.0}), Rehearsed())]
+    three = [dump(), measured(), asked(Call("dump_stacks", {"seconds": 5.0}), Rehearsed())]
     done: list[dict[str, Decision]] = []
 
     async def story(pilot: Pilot[Any]) -> None:
@@ -170,7 +164,7 @@ def test_several_one_by_one_until_a_lasting_answer() -> None:
         await pilot.press("n")
         await settled(pilot, lambda: done)  # the third is the check that was allowed for the session
         assert done == [{
-            "dump_stacks()": Decision.SESSION, "overfit_one_batch(seconds=300.0)": Decision.NO,
+            "dump_stacks()": Decision.SESSION, "nccl_test(seconds=60.0)": Decision.NO,
             "dump_stacks(seconds=5.0)": Decision.SESSION,
         }]  # fmt: skip
         ask_one_by_one(app, [dump()], done.append)
@@ -204,8 +198,8 @@ def test_pictures(picture: Picture) -> None:
         await pilot.pause()
         await picture(pilot, "narrow")
         app.pop_screen()
-        await opened(pilot, experiment())
-        await picture(pilot, "narrow experiment")
+        await opened(pilot, measured())
+        await picture(pilot, "narrow measurement")
         app.pop_screen()
         await opened(pilot, asked(Call("nccl_test"), Rehearsed(note="As things are now nothing would be run: x.")))
         await picture(pilot, "nothing to run")

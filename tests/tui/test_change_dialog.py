@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button, Static
-from traindoctor.agent.applying.journal import BEGUN, Journal
-from traindoctor.agent.conversation.repairs import PreparedApply, Repairs, Row
-from traindoctor.agent.conversation.talk import Conversation
-from traindoctor.agent.patch_rows import BY_MODEL, FOREIGN, diff
-from traindoctor.agent.report import Report
-from traindoctor.agent.unified import unified
+from traindoctor.agent.chat.offered_repairs import PreparedApply, Repairs, Row
+from traindoctor.agent.chat.talk import Conversation
+from traindoctor.agent.core.report import Report
+from traindoctor.agent.core.unified import unified
+from traindoctor.agent.repair.applying.journal import BEGUN, Journal
+from traindoctor.agent.repair.patch_rows import BY_MODEL, FOREIGN, diff
 from traindoctor.tui.dialogs import change as change_dialog
 from traindoctor.tui.dialogs.change import ChangeDialog
 from traindoctor.tui.messages import Told
 from traindoctor.tui.panels.repairs_flow import apply_patches, begin_apply, begin_undo
-from traindoctor.tui.panels.repairs_rows import RowsView
+from traindoctor.tui.repairs_rows import RowsView
 
-from tests.applying.makers import patch, report, tree
+from tests.repair.applying.makers import patch, report, tree
 from tests.sample import HOSTILE
 from tests.tui.stage import NARROW, Picture, Stage, play, settled, talk_about
 

@@ -14,9 +14,9 @@ from textual.geometry import Size
 from textual.pilot import Pilot
 from traindoctor.tui.chat.actions import Actions
 from traindoctor.tui.chat.card import Card
-from traindoctor.tui.chat.commands import COMMANDS
 from traindoctor.tui.chat.screen import ChatScreen
 from traindoctor.tui.chat.side import NAMES
+from traindoctor.tui.commands import COMMANDS
 from traindoctor.tui.messages import OpenEvidence
 
 from tests.tui.house import answered, chat_app, opened, screen_of, shows, typed, words
@@ -90,7 +90,7 @@ def test_each_view_takes_the_whole_room_where_it_is_narrow_and_esc_leads_back() 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Every check takes until it is stopped, or until this is called."""
-    from traindoctor.agent import graph
+    from traindoctor.agent.session import graph
 
     go, real = threading.Event(), graph.guarded
 

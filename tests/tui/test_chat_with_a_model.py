@@ -13,7 +13,7 @@ import pytest
 from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 from textual.widgets import Markdown, Static
-from traindoctor.agent.llm.settings import ModelSettings
+from traindoctor.agent.llm.model_settings import ModelSettings
 from traindoctor.agent.llm.wire import Wire
 from traindoctor.evals import endpoint
 from traindoctor.evals.endpoint import Fault, Say, ScriptedEndpoint

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
-from traindoctor.agent.conversation.repairs import Repairs
-from traindoctor.agent.errors import UsageError
-from traindoctor.agent.report import Report
-from traindoctor.agent.tool import all_tools
+from traindoctor.agent.chat.offered_repairs import Repairs
+from traindoctor.agent.core.errors import UsageError
+from traindoctor.agent.core.report import Report
+from traindoctor.agent.tools.tool import all_tools
 from traindoctor.tui import messages
-from traindoctor.tui.chat.commands import COMMANDS, parsed
 from traindoctor.tui.chat.completion import MOST, Candidate, Known, Place, candidates, place
 from traindoctor.tui.chat.completion_disk import OnDisk
 from traindoctor.tui.chat.prompt import Prompt
+from traindoctor.tui.commands import COMMANDS, parsed
 
-from tests.applying.makers import patch, report
+from tests.repair.applying.makers import patch, report
 from tests.sample import sample
 from tests.tui.kept_sessions import every_kind
 from tests.tui.stage import NARROW, Stage, play, settled, talk_about

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
-from traindoctor.agent.conversation.talk import Conversation
-from traindoctor.agent.report import CitedEvidence, FirstFailure, Report, RootCause, Sentence
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.chat.talk import Conversation
+from traindoctor.agent.core.report import CitedEvidence, FirstFailure, Report, RootCause, Sentence
+from traindoctor.agent.reading.run.workspace import Workspace
 from traindoctor.tui.messages import OpenEvidence
 from traindoctor.tui.panels.curves import CurvesPanel
 

@@ -15,7 +15,7 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.pilot import Pilot
 from traindoctor import tui
-from traindoctor.tui.chat.commands import COMMANDS
+from traindoctor.tui.commands import COMMANDS
 from traindoctor.tui.dialogs import change
 from traindoctor.tui.dialogs.help import HelpScreen
 from traindoctor.tui.keys import GLOBAL_KEYS

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from traindoctor.agent.events import Ranked, SessionStarted, ToolFinished
-from traindoctor.agent.report import CitedEvidence, Report
-from traindoctor.agent.types import Call, Evidence, ToolResult
+from traindoctor.agent.core.events import Ranked, SessionStarted, ToolFinished
+from traindoctor.agent.core.report import CitedEvidence, Report
+from traindoctor.agent.core.types import Call, Evidence, ToolResult
 from traindoctor.tui.messages import OpenEvidence, OpenFile
 from traindoctor.tui.panels.evidence import EvidencePanel
 from traindoctor.tui.panels.evidence_list import EvidenceList

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.store import session_roots, usable_state
+from traindoctor.agent.session.store import session_roots, usable_state
 
 from tests.tui.terminal import DOCTOR, Terminal
 from tests.tui.test_real_terminal import INCIDENT

@@ -11,12 +11,12 @@ from textual.widgets import Input, OptionList
 from traindoctor.tui import keys, messages, themes
 from traindoctor.tui.app import DoctorApp
 from traindoctor.tui.chat.actions import Actions
-from traindoctor.tui.chat.commands import COMMANDS
 from traindoctor.tui.chat.footer import KeyLine
 from traindoctor.tui.chat.palette import SlashCommands
 from traindoctor.tui.chat.prompt import Prompt
 from traindoctor.tui.chat.prompt_text import PromptText
 from traindoctor.tui.chat.screen import ChatScreen
+from traindoctor.tui.commands import COMMANDS
 from traindoctor.tui.dialogs.help import HelpScreen, sections
 from traindoctor.tui.panels.panel import Panel
 

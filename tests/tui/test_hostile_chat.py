@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from traindoctor.agent.sanitize import inert
+from traindoctor.agent.safety.fences import inert
 from traindoctor.tui import crash
 from traindoctor.tui.app import DoctorApp
 from traindoctor.tui.chat.transcript import Transcript
@@ -38,7 +38,7 @@ KEYS = [
 ]  # fmt: skip
 # What is started in a terminal: the chat with a check of the screen that fails, quoting a secret of the run.
 BROKEN = """
-from traindoctor.agent.cli import main
+from traindoctor.agent.doors.cli import main
 from traindoctor.tui import app, crash
 from traindoctor.tui.chat.screen import ChatScreen
 class Program(app.DoctorApp if issubclass(app.DoctorApp, crash.Sturdy) else type("P", (crash.Sturdy, app.DoctorApp), {})):

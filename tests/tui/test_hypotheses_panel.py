@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from textual.widgets import OptionList, Static
-from traindoctor.agent.events import Ranked, ReportReady, SessionStarted
-from traindoctor.agent.report import Meta
-from traindoctor.agent.report import Ranked as Alone
-from traindoctor.agent.types import Evidence, Hypothesis
+from traindoctor.agent.core.events import Ranked, ReportReady, SessionStarted
+from traindoctor.agent.core.report import Meta
+from traindoctor.agent.core.report import Ranked as Alone
+from traindoctor.agent.core.types import Evidence, Hypothesis
 from traindoctor.tui.messages import Ask, OpenEvidence
 from traindoctor.tui.panels.hypotheses import HypothesesPanel
 from traindoctor.tui.panels.hypotheses_course import Course, percent, sparkline

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from textual.pilot import Pilot
-from traindoctor.agent.conversation.following import Following, Pulse
-from traindoctor.agent.reading.curves import curves
+from traindoctor.agent.chat.chat_following import Following, Pulse
+from traindoctor.agent.reading.curves.curves import curves
 from traindoctor.tui.live.follow import Follow
 from traindoctor.tui.live.strip import LiveStrip, line
 

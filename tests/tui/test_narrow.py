@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from traindoctor.agent.report import Sentence
-from traindoctor.agent.types import Call, ToolResult
+from traindoctor.agent.core.report import Sentence
+from traindoctor.agent.core.types import Call, ToolResult
 from traindoctor.tui.chat.activity import Activity
 from traindoctor.tui.chat.transcript import Transcript
 from traindoctor.tui.viewer.screen import FileViewer

@@ -9,13 +9,13 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Static
-from traindoctor.agent.conversation.past_questions import NAME, PastQuestions
+from traindoctor.agent.chat.chat_export import NAME, PastQuestions
 from traindoctor.tui import keys, messages, themes
-from traindoctor.tui.chat.commands import is_command
 from traindoctor.tui.chat.completion import Known
 from traindoctor.tui.chat.footer import KeyLine
 from traindoctor.tui.chat.prompt import PLACEHOLDERS, Prompt
 from traindoctor.tui.chat.prompt_text import PASTED
+from traindoctor.tui.commands import is_command
 
 from tests.tui.stage import NARROW, WIDE, Picture, Stage, play, settled
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from textual.widgets import OptionList, Static
-from traindoctor.agent.events import ToolFinished
-from traindoctor.agent.report import FirstFailure, RootCause
-from traindoctor.agent.types import Call, ToolResult
+from traindoctor.agent.core.events import ToolFinished
+from traindoctor.agent.core.report import FirstFailure, RootCause
+from traindoctor.agent.core.types import Call, ToolResult
 from traindoctor.tui.messages import OpenFile
 from traindoctor.tui.panels.ranks import RanksPanel
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
-from traindoctor.agent.conversation.repairs import Repairs
-from traindoctor.agent.conversation.talk import Conversation
-from traindoctor.agent.report import ByHand, Choice, Patch, Report, ReportFix, Restart
-from traindoctor.agent.unified import unified
+from traindoctor.agent.chat.offered_repairs import Repairs
+from traindoctor.agent.chat.talk import Conversation
+from traindoctor.agent.core.report import ByHand, Choice, Patch, Report, ReportFix, Restart
+from traindoctor.agent.core.unified import unified
+from traindoctor.tui import repairs_rows
 from traindoctor.tui.messages import ApplyPatches, OpenFile, Told, UndoApply
-from traindoctor.tui.panels import repairs_rows
 from traindoctor.tui.panels.repairs import RepairsPanel
-from traindoctor.tui.panels.repairs_rows import Drawn, RowsView, folded
+from traindoctor.tui.repairs_rows import Drawn, RowsView, folded
 
-from tests.applying.makers import patch, report
+from tests.repair.applying.makers import patch, report
 from tests.sample import HOSTILE, sample
 from tests.tui.stage import NARROW, WIDE, Picture, Stage, play, settled
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import psutil
 import pytest
-from traindoctor.agent.errors import UsageError
+from traindoctor.agent.core.errors import UsageError
 from traindoctor.tui.serve.server import TABS, serve
 
 APP = """\

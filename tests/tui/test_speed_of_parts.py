@@ -12,8 +12,8 @@ import pytest
 # Drawn without them: a report's models, the settings, the graph, and what reads numbers, text and databases.
 LATER = [
     "langgraph", "numpy", "pyarrow", "plotext", "textual_plotext", "textual_serve", "markdown_it", "yaml", "openai",
-    "pydantic", "traindoctor.agent.report", "traindoctor.agent.config", "traindoctor.agent.session",
-    "traindoctor.agent.workspace", "traindoctor.agent.llm",
+    "pydantic", "traindoctor.agent.core.report", "traindoctor.agent.core.config", "traindoctor.agent.session.session",
+    "traindoctor.agent.reading.run.workspace", "traindoctor.agent.llm",
 ]  # fmt: skip
 
 
@@ -24,7 +24,7 @@ def test_the_screen_is_imported_without_what_only_answers_need() -> None:
 
 
 def test_settings_are_read_first_only_where_something_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from traindoctor.agent.commands.chat import _something_set
+    from traindoctor.agent.doors.commands.chat_command import _something_set
 
     for name in [n for n in os.environ if n.startswith("DOCTOR_")]:
         monkeypatch.delenv(name)

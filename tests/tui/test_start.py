@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from textual.events import Key
 from textual.widgets import Static
-from traindoctor.agent.conversation import recent_runs
+from traindoctor.agent.chat import recent_places
 from traindoctor.tui.start.messages import Opened
 from traindoctor.tui.start.recent_list import RecentList
 from traindoctor.tui.start.screen import StartScreen
@@ -174,7 +174,7 @@ def test_nothing_there_and_no_colour(picture: Any, monkeypatch: pytest.MonkeyPat
         await pilot.press("tab", "down")
         await picture(pilot, "example_no_colour")
         assert not opened(app)
-        monkeypatch.setattr(recent_runs, "look_around", lambda *a, **k: never.wait())
+        monkeypatch.setattr(recent_places, "look_around", lambda *a, **k: never.wait())
         await app.push_screen(start(tmp_path / "state", Path("/dead")))
         await pilot.press(*"hello?")
         app.screen._silent()
@@ -189,8 +189,8 @@ def test_nothing_there_and_no_colour(picture: Any, monkeypatch: pytest.MonkeyPat
 
 def test_a_bug_in_the_lists_is_a_line(kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     app = Stage()
-    monkeypatch.setattr(recent_runs, "look_around", lambda *a, **k: 1 / 0)
-    monkeypatch.setattr("traindoctor.agent.conversation.recent.sessions", lambda state: 1 / 0)
+    monkeypatch.setattr(recent_places, "look_around", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("traindoctor.agent.chat.recent.sessions", lambda state: 1 / 0)
 
     async def story(pilot: Any) -> None:
         await app.push_screen(start(*kept))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from traindoctor.agent.conversation.talk import Conversation
-from traindoctor.agent.report import CitedEvidence, Report
+from traindoctor.agent.chat.talk import Conversation
+from traindoctor.agent.core.report import CitedEvidence, Report
 from traindoctor.tui.viewer.screen import FileViewer
 
 from tests.sample import HOSTILE, sample

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from traindoctor.agent.conversation import following
-from traindoctor.agent.conversation.opening import Wanted
+from traindoctor.agent.chat import chat_following
+from traindoctor.agent.chat.talk import Wanted
 from traindoctor.tui.chat.transcript import Line
 from traindoctor.tui.live import arrival
 
@@ -37,17 +37,17 @@ def told(pilot: Pilot[Any]) -> list[str]:
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks follow each other fast, and silence is judged soon."""
-    monkeypatch.setattr(following.Following.__init__, "__defaults__", _defaults(poll=0.05, shows=0.3))
+    monkeypatch.setattr(chat_following.Following.__init__, "__defaults__", _defaults(poll=0.05, shows=0.3))
     monkeypatch.setattr(arrival, "POLL", 0.05)
-    monkeypatch.setattr(following, "_FRESH", 0.2)
-    monkeypatch.setattr(following, "SHARE", 1.0)
-    monkeypatch.setattr(following, "_QUIET", 0.4)
+    monkeypatch.setattr(chat_following, "_FRESH", 0.2)
+    monkeypatch.setattr(chat_following, "SHARE", 1.0)
+    monkeypatch.setattr(chat_following, "_QUIET", 0.4)
 
 
 def _defaults(**changed: float) -> tuple[Any, ...]:
     import inspect
 
-    found = inspect.signature(following.Following).parameters
+    found = inspect.signature(chat_following.Following).parameters
     return tuple(changed.get(n, p.default) for n, p in found.items() if p.default is not p.empty)
 
 
@@ -122,12 +122,12 @@ def test_a_job_that_ends_well_says_so_and_asks_for_nothing(tmp_path: Path) -> No
 
 
 def test_a_failure_that_was_caught_is_no_end_and_a_restart_is_told(tmp_path: Path) -> None:
-    """The rest of what is told of a job is in tests/conversation/test_following.py."""
+    """The rest of what is told of a job is in tests/chat/test_following.py."""
     log = tmp_path / "train.log"
     caught = 'Traceback (most recent call last):\n  File "d.py", line 3, in get\n    x()\nConnectionError: timed out\n'
     log.write_text(steps(0, 20) + caught + steps(20, 30))
     now = log.stat().st_mtime
-    following_it = following.Following([tmp_path], now=lambda: now)
+    following_it = chat_following.Following([tmp_path], now=lambda: now)
     following_it.look()
     now += 60
     assert following_it.look().pulse.state == "running"

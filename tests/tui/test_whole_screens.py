@@ -26,7 +26,7 @@ def _same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is `runs/exp42` of the current folder, the session has a name of its own."""
     shutil.copytree(DEMO, tmp_path / "runs" / "exp42")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("traindoctor.agent.session.new_session", lambda: "20260304-041500-a1b2c3")
+    monkeypatch.setattr("traindoctor.agent.session.session.new_session", lambda: "20260304-041500-a1b2c3")
 
 
 async def each_view(pilot: Pilot[Any], picture: Picture, look: str) -> None:

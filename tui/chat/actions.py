@@ -5,20 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...agent.conversation.opening import Wanted
-from ...agent.errors import DoctorError, UsageError
-from ...agent.types import Risk
+from ...agent.chat.talk import Wanted
+from ...agent.core.errors import DoctorError, UsageError
+from ...agent.core.types import Risk
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
-    from .screen import ChatScreen
+    from ...agent.chat.talk import Conversation
+    from .approving import Approving
+    from .following import FollowingRun
+    from .joined import JoinedScreen
+    from .opening import Opening
 
 
 class Actions:
     """Carries commands out on the screen. What takes time is left to workers of the parts."""
 
-    def __init__(self, screen: ChatScreen) -> None:
-        self._screen = screen
+    def __init__(self, screen: JoinedScreen, opening: Opening, approving: Approving, live: FollowingRun) -> None:
+        self._screen, self._opening, self._approving, self._live = screen, opening, approving, live
 
     def carry_out(self, name: str, words: list[str]) -> None:
         """Do what a command says.
@@ -41,7 +44,7 @@ class Actions:
 
     def do_run(self, words: list[str]) -> None:
         """Look at another run."""
-        self._screen.opening.begin(Wanted(paths=tuple(words)))
+        self._opening.begin(Wanted(paths=tuple(words)))
 
     def do_good(self, words: list[str]) -> None:
         """Compare with a healthy run: a session of its own, as what was read before knew nothing of it."""
@@ -50,24 +53,24 @@ class Actions:
             raise UsageError("there is no run to compare", "/run PATH opens one first")
         last = next((r.question for r in reversed(talk.reports) if r.status != "answer"), "")
         paths = tuple(map(str, talk.workspace.roots))
-        self._screen.opening.begin(Wanted(paths=paths, good=tuple(words)), question=last if talk.reports else "")
+        self._opening.begin(Wanted(paths=paths, good=tuple(words)), question=last if talk.reports else "")
 
     def do_watch(self, words: list[str]) -> None:
         """Follow the run, or stop following."""
         if words and words[0] in ("off", "no", "stop"):
-            self._screen.live.stop()
+            self._live.stop()
             self._say("following no more")
         else:
-            self._screen.live.begin(self._talk)
+            self._live.begin(self._talk)
 
     def do_resume(self, words: list[str]) -> None:
         """Go on with a session; without one, with the newest of this run."""
         if words:
-            self._screen.opening.begin(Wanted(session=words[0]))
+            self._opening.begin(Wanted(session=words[0]))
             return
         talk = self._screen.talk
         paths = tuple(map(str, talk.workspace.roots)) if talk else ()
-        self._screen.opening.begin(Wanted(paths=paths, resume=True))
+        self._opening.begin(Wanted(paths=paths, resume=True))
 
     def do_sessions(self, words: list[str]) -> None:
         """Choose among earlier sessions."""
@@ -77,7 +80,7 @@ class Actions:
             if name:
                 self.do_resume([name])
 
-        self._screen.app.push_screen(SessionsScreen(self._screen.app.state), chosen)
+        self._screen.app.push_screen(SessionsScreen(self._screen.program.state), chosen)
 
     def do_session(self, words: list[str]) -> None:
         """How to go on with this one later."""
@@ -88,7 +91,7 @@ class Actions:
 
     def do_tool(self, words: list[str]) -> None:
         """Make one check; what it finds is evidence of the session."""
-        from ...agent.conversation.named_check import named_check
+        from ...agent.chat.named_check import named_check
 
         call = named_check(words)
         self._screen.put("/tool " + " ".join(words), (call,))
@@ -105,19 +108,19 @@ class Actions:
                 talk.allow = Risk.READ
                 raise UsageError("nothing writes unasked", "read, probe or costly")
         self._say(f"checks up to {talk.allow.value} run unasked")
-        for line in self._screen.approving.described():
+        for line in self._approving.described():
             self._say(line)
 
     def do_model(self, words: list[str]) -> None:
         """Which model plans from now on."""
         talk = self._talk
         if not words:
-            names = ", ".join(self._screen.app.house.models())
+            names = ", ".join(self._screen.program.house.models())
             self._say(f"model {talk.model.model}" if talk.model else "no model: the offline planner answers")
             self._say(f"{f'profiles: {names}; ' if names else ''}/model NAME asks a model, /model off asks none")
             return
         name = "" if words[0].lower() in ("off", "none", "offline") else words[0]
-        self._screen.app.house.name_model(talk, name)
+        self._screen.program.house.name_model(talk, name)
         self._screen.status.begin(talk)
         since = "from the next question on" if self._screen.asking.now else "from now on"
         self._say(f"asks {talk.model.model} {since}" if talk.model else f"asks no model {since}: nothing is sent then")
@@ -134,7 +137,7 @@ class Actions:
         if words:
             from ..panels.evidence import EvidencePanel
 
-            self._screen.query_one(EvidencePanel).filter(" ".join(words))
+            self._screen.side.query_one(EvidencePanel).filter(" ".join(words))
 
     def do_hypotheses(self, words: list[str]) -> None:
         """The causes that were weighed."""
@@ -154,7 +157,7 @@ class Actions:
 
     def open_file(self, place: str | tuple[str, int]) -> None:
         """A file of the run at a piece of evidence, or at a line."""
-        from ...agent.report import Report, RootCause
+        from ...agent.core.report import Report, RootCause
         from ..viewer.screen import FileViewer
 
         talk = self._talk
@@ -174,13 +177,13 @@ class Actions:
 
         if self._talk.diagnosis is None:
             raise UsageError("there is no diagnosis yet", "ask what is wrong first")
-        begin_apply(self._screen, self._talk, self._talk.diagnosis, ids)
+        begin_apply(self._screen.screen, self._talk, self._talk.diagnosis, ids)
 
     def undo(self, ident: str) -> None:
         """Show what taking an apply back would change, and ask."""
         from ..panels.repairs_flow import begin_undo
 
-        begin_undo(self._screen, self._talk, ident)
+        begin_undo(self._screen.screen, self._talk, ident)
 
     def do_apply(self, words: list[str]) -> None:
         """Apply patches."""
@@ -201,7 +204,7 @@ class Actions:
 
     def do_copy(self, words: list[str]) -> None:
         """The last answer as text on the terminal's clipboard."""
-        from ...agent.render import as_plain
+        from ...agent.telling.render import as_plain
 
         if not self._talk.reports:
             raise UsageError("nothing to copy yet", "ask what is wrong")
@@ -211,7 +214,7 @@ class Actions:
 
     def do_export(self, words: list[str]) -> None:
         """The conversation as a file."""
-        from ...agent.conversation.export import export_path
+        from ...agent.chat.chat_export import export_path
 
         talk = self._talk
         if not talk.reports:
@@ -220,7 +223,7 @@ class Actions:
         self._screen.run_worker(lambda: self._export(talk, path), thread=True, exit_on_error=False)
 
     def _export(self, talk: Conversation, path: Path) -> None:
-        from ...agent.conversation.export import exported, write_export
+        from ...agent.chat.chat_export import exported, write_export
         from ..messages import Told
 
         try:
@@ -231,7 +234,7 @@ class Actions:
 
     def do_theme(self, words: list[str]) -> None:
         """How the chat looks."""
-        self._screen.app.choose_theme(words[0] if words else "")
+        self._screen.program.choose_theme(words[0] if words else "")
 
     def do_stop(self, words: list[str]) -> None:
         """Stop the answer."""
@@ -239,7 +242,7 @@ class Actions:
 
     def do_help(self, words: list[str]) -> None:
         """Keys, commands, what can be asked."""
-        self._screen.app.show_help(" ".join(words))
+        self._screen.program.show_help(" ".join(words))
 
     def do_quit(self, words: list[str]) -> None:
         """End."""

@@ -12,7 +12,7 @@ from textual.widgets import Static
 from ..text import said
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
+    from ...agent.chat.talk import Conversation
     from .checks import Checks
 
 _BLOCKS = 12

@@ -15,12 +15,12 @@ from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ...agent.outline import Item, Outline, Section, outline
+from ...agent.telling.outline import Item, Outline, Section, outline
 from ..messages import OpenEvidence
 from ..text import said
 
 if TYPE_CHECKING:
-    from ...agent.report import Report
+    from ...agent.core.report import Report
 
 STYLES = {"confirmed": "bold $error", "likely": "bold $warning", "healthy": "bold $success"}
 # Sections that the conversation shows in short; the whole report has them all (`/report`).

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 if TYPE_CHECKING:
-    from ...agent.conversation.consent import Asked, Consent
-    from .screen import ChatScreen
+    from ...agent.chat.consent import Asked, Consent
+    from .joined import JoinedScreen
 
 
 @dataclass
@@ -24,7 +24,7 @@ class ToApprove(Message):
 class Approving:
     """The decisions of the conversation that is open, and the dialogs in which they are made."""
 
-    def __init__(self, screen: ChatScreen) -> None:
+    def __init__(self, screen: JoinedScreen) -> None:
         self._screen = screen
         self._consent: Consent | None = None
 
@@ -35,7 +35,7 @@ class Approving:
 
     def asked(self, stop: threading.Event) -> Callable[..., object]:
         """The function that the diagnosis asks; it waits on the diagnosis' own thread."""
-        from ...agent.conversation.consent import Consent
+        from ...agent.chat.consent import Consent
 
         talk = self._screen.talk
         if self._consent is None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from ...agent.errors import DoctorError, Stopped
-from ...agent.events import Event, Note, Token
-from ...agent.types import Call
+from ...agent.core.errors import DoctorError, Stopped
+from ...agent.core.events import Event, Note, Token
+from ...agent.core.types import Call
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
+    from ...agent.chat.talk import Conversation
 
 _MOST = 4_000  # characters of events that are put together
 

@@ -15,7 +15,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from ...agent.types import Call, ToolResult
+from ...agent.core.types import Call, ToolResult
 from ..text import paragraph, said
 
 OUTPUT = 20_000  # characters of a tool's output that a card opens to
@@ -43,7 +43,7 @@ class Made:
     @property
     def title(self) -> str:
         """The tool's title, else its name."""
-        from ...agent.tool import all_tools
+        from ...agent.tools.tool import all_tools
 
         known = all_tools().get(self.call.tool)
         return known.title.rstrip(".") if known else self.call.tool
@@ -78,7 +78,7 @@ class Made:
 
     def body(self) -> Content:
         """What the card opens to: what the tool is for, and its output."""
-        from ...agent.tool import all_tools
+        from ...agent.tools.tool import all_tools
 
         known = all_tools().get(self.call.tool)
         risk = f"  (risk: {known.risk.value})" if known else ""

@@ -11,7 +11,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from ...agent.types import Call, ToolResult
+from ...agent.core.types import Call, ToolResult
 from .card import OUTCOMES, Card, Made
 
 MOST, SLACK = 40, 40  # cards at once, and further ones until the first make room for the last

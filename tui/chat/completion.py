@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...agent.sanitize import one_line
-from .. import themes
-from . import commands
-from .commands import COMMANDS, RISKS
+from ...agent.safety.fences import one_line
+from .. import commands, themes
+from ..commands import COMMANDS, RISKS
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
+    from ...agent.chat.talk import Conversation
 
 MOST = 100  # rows that are offered; who wants others types on
 LOOSE = 60  # letters; longer ones are looked for as they stand

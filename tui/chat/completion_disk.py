@@ -7,11 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...agent.sanitize import holds_unseen, inert, one_line
+from ...agent.safety.fences import holds_unseen, inert, one_line
 from .completion import MOST, Candidate, Place, matching, word
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
+    from ...agent.chat.talk import Conversation
 
 LOOKED_AT = 5_000  # entries of one folder
 KINDS = ("path", "folder", "tool", "session", "apply")
@@ -51,8 +51,8 @@ class OnDisk:
 
 def sessions(state: Path | None) -> list[Candidate]:
     """The newest sessions, with what was asked; also those that were left before their report."""
-    from ...agent.conversation.recent import ago
-    from ...agent.conversation.recent import sessions as kept
+    from ...agent.chat.recent import ago
+    from ...agent.chat.recent import sessions as kept
 
     if state is None:
         return []
@@ -64,7 +64,7 @@ def sessions(state: Path | None) -> list[Candidate]:
 
 def applies(talk: Conversation | None) -> list[Candidate]:
     """What stands of the applies to files of the run, newest first."""
-    from ...agent.conversation.repairs import Repairs
+    from ...agent.chat.offered_repairs import Repairs
 
     if talk is None:
         return []
@@ -76,8 +76,8 @@ def applies(talk: Conversation | None) -> list[Candidate]:
 
 def tools(typed: str) -> list[Candidate]:
     """The checks that can be named, with their title and, above reading, their risk."""
-    from ...agent.tool import all_tools
-    from ...agent.types import Risk
+    from ...agent.core.types import Risk
+    from ...agent.tools.tool import all_tools
 
     rows = [
         Candidate(t.name.replace("_", "-"), t.title if t.risk is Risk.READ else f"{t.risk.value}: {t.title}")

@@ -5,24 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...agent.conversation.opening import Wanted
+from ...agent.chat.talk import Wanted
 from ..live.arrival import Arrival
 from ..live.follow import Follow
 from ..live.strip import LiveStrip
 from ..messages import Ask
 
 if TYPE_CHECKING:
-    from ...agent.conversation.following import Pulse
-    from ...agent.conversation.talk import Conversation
-    from ...agent.workspace import Workspace
-    from .screen import ChatScreen
+    from ...agent.chat.chat_following import Pulse
+    from ...agent.chat.talk import Conversation
+    from ...agent.reading.run.workspace import Workspace
+    from .joined import JoinedScreen
+    from .opening import Opening
 
 
 class FollowingRun:
     """Follows the run of the conversation that is open, one at a time."""
 
-    def __init__(self, screen: ChatScreen) -> None:
-        self._screen = screen
+    def __init__(self, screen: JoinedScreen, opening: Opening) -> None:
+        self._screen, self._opening = screen, opening
         self._follow: Follow | None = None
         self._arrival: Arrival | None = None
         self._fresh: Workspace | None = None  # read while an answer was under way
@@ -34,7 +35,7 @@ class FollowingRun:
 
         def there() -> None:
             self.stop()
-            self._screen.opening.begin(wanted, question, watch=True)
+            self._opening.begin(wanted, question, watch=True)
 
         names = ", ".join(wanted.paths)
         self._arrival = Arrival([Path(p).expanduser() for p in wanted.paths], there)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ...agent.events import CallStarted, Note, ReportReady, SessionStarted, Spent, Token, ToolFinished
+from ...agent.core.events import CallStarted, Note, ReportReady, SessionStarted, Spent, Token, ToolFinished
 from .asking import Happened
 
 if TYPE_CHECKING:
     from textual.timer import Timer
 
-    from .screen import ChatScreen
+    from .joined import JoinedScreen
 
 EVERY, FOR = 0.03, 0.012  # seconds between two looks, and of one look at most
 RESTS, RESTS_MOST = 3, 2.0  # times as long as drawing takes, and seconds at most; a slow screen falls behind
@@ -22,7 +22,7 @@ BEHIND = 8  # messages that the conversation may have before it is given more to
 class Hearing:
     """Brings the events of the answer that is under way to the parts of the screen."""
 
-    def __init__(self, screen: ChatScreen) -> None:
+    def __init__(self, screen: JoinedScreen) -> None:
         self._screen = screen
         self._timer: Timer | None = None
         self._rests = 0.0  # until when nothing more is taken

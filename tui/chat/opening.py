@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from ...agent.conversation.opening import Wanted
-from ...agent.errors import DoctorError
+from ...agent.chat.talk import Wanted
+from ...agent.core.errors import DoctorError
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
-    from ...agent.session import Unfinished
-    from .screen import ChatScreen
+    from ...agent.chat.talk import Conversation
+    from ...agent.session.session import Unfinished
+    from .joined import JoinedScreen
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Refused(Message):
 class Opening:
     """Opens one run at a time; a later one, or esc, lets the earlier be."""
 
-    def __init__(self, screen: ChatScreen) -> None:
+    def __init__(self, screen: JoinedScreen) -> None:
         self._screen = screen
         self._number = 0
         self.busy = False
@@ -62,7 +62,7 @@ class Opening:
     def _work(self, wanted: Wanted, question: str, watch: bool, number: int) -> None:
         message: Message
         try:
-            talk = self._screen.app.house.open(wanted)
+            talk = self._screen.program.house.open(wanted)
             message = Opened(talk, _unfinished(talk), question, watch, _told(talk))
         except (DoctorError, OSError) as e:
             message = Refused(str(e))
@@ -76,7 +76,7 @@ class Opening:
 def _unfinished(talk: Conversation) -> Unfinished | None:
     if not talk.session:
         return None
-    from ...agent.session import unfinished
+    from ...agent.session.session import unfinished
 
     return unfinished(talk.state, talk.session)
 

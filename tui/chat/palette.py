@@ -8,7 +8,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from .. import messages
-from .commands import COMMANDS, SlashCommand
+from ..commands import COMMANDS, SlashCommand
 from .prompt import Prompt
 
 

@@ -10,12 +10,12 @@ from textual.content import Content
 from textual.widgets import OptionList, Static, TextArea
 from textual.worker import Worker, WorkerState
 
-from ...agent.conversation.past_questions import PastQuestions
-from ...agent.errors import DoctorError
-from ...agent.sanitize import inert
-from .. import messages
+from ...agent.chat.chat_export import PastQuestions
+from ...agent.core.errors import DoctorError
+from ...agent.safety.fences import inert
+from .. import commands, messages
 from ..text import said
-from . import commands, completion_disk
+from . import completion_disk
 from .completion import Candidate, Known, Place, candidates, place
 from .completion_list import CompletionList
 from .prompt_past import Past

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
-from ...agent.sanitize import inert
+from ...agent.safety.fences import inert
 
 PASTED = 20_000  # characters of one paste; more is a file, not a question
 

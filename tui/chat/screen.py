@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
@@ -11,16 +10,16 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.screen import Screen
 
-from ...agent.conversation.opening import Wanted
-from ...agent.conversation.past_questions import PastQuestions
-from ...agent.errors import DoctorError
+from ...agent.chat.chat_export import PastQuestions
+from ...agent.chat.talk import Wanted
+from ...agent.core.errors import DoctorError
+from ..commands import parsed
 from ..keys import bindings
 from ..messages import ApplyPatches, Ask, Command, OpenEvidence, OpenFile, Told, UndoApply
 from .actions import Actions
 from .activity import Activity
 from .approving import Approving, ToApprove
 from .asking import Asked, Asking, Began, Ended
-from .commands import parsed
 from .completion import Known
 from .following import FollowingRun
 from .footer import KeyLine
@@ -32,8 +31,12 @@ from .status import StatusLine
 from .transcript import Transcript
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
-    from ..app import DoctorApp
+    from textual.app import App
+
+    from ...agent.chat.talk import Conversation
+    from ...agent.core.report import Report
+    from ...agent.core.types import Call
+    from .joined import Program
 
 
 class ChatScreen(Screen[None]):
@@ -50,23 +53,24 @@ class ChatScreen(Screen[None]):
     ChatScreen.-narrow.-side #transcript { display: none; }
     """
 
-    def __init__(self, state: Path, wanted: Wanted | None, question: str = "", watch: bool = False) -> None:
+    def __init__(self, program: Program, wanted: Wanted | None, question: str = "", watch: bool = False) -> None:
         super().__init__()
+        self.program = program
         self.talk: Conversation | None = None
         self.transcript, self.side, self.status = Transcript(), Side(), StatusLine()
-        self.activity, self.prompt = Activity(), Prompt(PastQuestions(state))
+        self.activity, self.prompt = Activity(), Prompt(PastQuestions(program.state))
         self.asking = Asking(self.post_message)
         self.hearing = Hearing(self)
         self.approving = Approving(self)
         self.opening = Opening(self)
-        self.live = FollowingRun(self)
-        self.actions = Actions(self)
+        self.live = FollowingRun(self, self.opening)
+        self.actions = Actions(self, self.opening, self.approving, self.live)
         self._wanted, self._first, self._watch = wanted, question, watch
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # Textual declares it by a descriptor, which a type checker does not match with `JoinedScreen`
 
         @property
-        def app(self) -> DoctorApp: ...
+        def app(self) -> App[Any]: ...
 
     def compose(self) -> ComposeResult:
         yield self.status
@@ -137,7 +141,7 @@ class ChatScreen(Screen[None]):
         else:
             self.put(message.question)
 
-    def put(self, question: str, calls: tuple[Any, ...] = ()) -> None:
+    def put(self, question: str, calls: tuple[Call, ...] = ()) -> None:
         """Answer a question, after those that wait."""
         if self.talk is None:
             self._first = question
@@ -159,7 +163,7 @@ class ChatScreen(Screen[None]):
         """The diagnosis waits for a yes."""
         self.approving.show(message.asked)
 
-    def answered(self, report: Any) -> None:
+    def answered(self, report: Report) -> None:
         """A report: the conversation has it, and if it is a diagnosis so have the views."""
         if self.talk is None:
             return
@@ -189,7 +193,7 @@ class ChatScreen(Screen[None]):
         """Tell the prompt what can be asked and named now."""
         busy, talk = self.asking.now is not None, self.talk
         if talk is not None:
-            models = [(name, "a profile of your doctor.toml") for name in self.app.house.models()]
+            models = [(name, "a profile of your doctor.toml") for name in self.program.house.models()]
             self.prompt.known = Known.of(talk, models=models)
         named = bool(talk and talk.workspace.roots)
         self.prompt.stage(

@@ -19,10 +19,10 @@ from ..panels.ranks import RanksPanel
 from ..panels.repairs import RepairsPanel
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
-    from ...agent.events import Event
-    from ...agent.report import Report
-    from ...agent.workspace import Workspace
+    from ...agent.chat.talk import Conversation
+    from ...agent.core.events import Event
+    from ...agent.core.report import Report
+    from ...agent.reading.run.workspace import Workspace
 
 PANELS: tuple[type[Panel], ...] = (EvidencePanel, HypothesesPanel, CurvesPanel, RanksPanel, RepairsPanel)
 NAMES = tuple(p.NAME for p in PANELS)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widgets import Static
 
-from ...agent.events import Spent
+from ...agent.core.events import Spent
 from ..text import said
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
-    from ...agent.report import Report
+    from ...agent.chat.talk import Conversation
+    from ...agent.core.report import Report
 
 _NAME, _SHORT = 48, 20  # characters of the run's name
 _BAREST = 5  # each step leaves something out or says it shorter

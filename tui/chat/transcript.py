@@ -15,7 +15,7 @@ from .activity import Activity
 from .checks import Checks
 
 if TYPE_CHECKING:
-    from ...agent.report import Report
+    from ...agent.core.report import Report
     from .answer import Answer
     from .writing import Writing
 

@@ -25,7 +25,7 @@ from textual.widgets import Static
 from .approval_text import CHOICES, asked_text, choices_text
 
 if TYPE_CHECKING:
-    from ...agent.conversation.consent import Asked, Decision
+    from ...agent.chat.consent import Asked, Decision
 
 QUIET = 0.5  # seconds without a key before one counts
 HELD = 0.15  # seconds in which a key that comes again is one that is held down
@@ -156,7 +156,7 @@ class ApprovalDialog(ModalScreen["Decision | None"]):
             self._held = (key, self.set_timer(HELD, lambda: self._take(chosen)))
 
     def _take(self, chosen: int) -> None:
-        from ...agent.conversation.consent import Decision
+        from ...agent.chat.consent import Decision
 
         self._end(Decision(CHOICES[chosen][1]))
 

@@ -12,8 +12,8 @@ from textual.content import Content
 from ..text import said
 
 if TYPE_CHECKING:
-    from ...agent.conversation.consent import Asked
-    from ...agent.rehearsal import Line
+    from ...agent.chat.consent import Asked
+    from ...agent.tools.rehearsal import Line
 
 SHOWN = 20_000  # characters of one command; beyond, a word says how long it is
 TOUCHED = 200  # characters of a process's own command line

@@ -13,11 +13,11 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
-from ..panels.repairs_rows import Drawn, RowsView
+from ..repairs_rows import Drawn, RowsView
 from ..text import said
 
 if TYPE_CHECKING:
-    from ...agent.conversation.repairs import PreparedApply, PreparedUndo
+    from ...agent.chat.offered_repairs import PreparedApply, PreparedUndo
 
 DEAF = 0.5  # seconds without a key until one counts: what was typed before the question was seen answers nothing
 LEAST = 2  # lines of the change in sight, or it cannot be read

@@ -16,7 +16,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from ..chat.commands import COMMANDS, QUESTIONS, SlashCommand
+from ..commands import COMMANDS, QUESTIONS, SlashCommand
 from ..keys import GLOBAL_KEYS, spelt
 
 MARKS = (

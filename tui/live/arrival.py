@@ -29,7 +29,7 @@ class Arrival:
         self._end.set()
 
     def _run(self, app: Screened) -> None:
-        from ...agent.conversation.following_arrival import arrived
+        from ...agent.chat.chat_following import arrived
 
         while not self._end.is_set():
             if arrived(self._roots):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ...agent.conversation.following import Following, Look, Pulse
-    from ...agent.workspace import Workspace
+    from ...agent.chat.chat_following import Following, Look, Pulse
+    from ...agent.reading.run.workspace import Workspace
 
 
 class Screened(Protocol):
@@ -61,7 +61,7 @@ class Follow:
 
     def _run(self, app: Screened) -> None:
         try:
-            from ...agent.conversation.following import Following
+            from ...agent.chat.chat_following import Following
 
             following = self._following or Following(self.roots, self.good)
             while not self._end.is_set():

@@ -12,7 +12,7 @@ from textual.widgets import Static
 from ..text import said
 
 if TYPE_CHECKING:
-    from ...agent.conversation.following import Pulse
+    from ...agent.chat.chat_following import Pulse
 
 _MARKS = {"running": (">", "$success"), "waiting": ("-", "$text-muted"), "finished": ("-", "$success")}
 _TROUBLE = ("!", "$error")
@@ -55,7 +55,7 @@ class LiveStrip(Static):
 
     def _say(self) -> None:
         if self._awaited:
-            from ...agent.conversation.following import span
+            from ...agent.chat.chat_following import span
 
             passed = span(round(time.monotonic() - self._since))
             self.update(Content.assemble(("- waiting", "bold $text-muted"), f" {passed} for ", said(self._awaited)))
@@ -69,7 +69,7 @@ def line(pulse: Pulse, passed: float, width: int) -> Content:
     Args:
         passed: seconds since the pulse was made.
     """
-    from ...agent.conversation.following import span
+    from ...agent.chat.chat_following import span
 
     mark, colour = _MARKS.get(pulse.state, _TROUBLE)
     late = passed - pulse.wait > _LATE
@@ -82,9 +82,9 @@ def line(pulse: Pulse, passed: float, width: int) -> Content:
 
 
 def _parts(pulse: Pulse, passed: float) -> list[str]:
-    from ...agent.conversation.following import at_step, span
-    from ...agent.page.axes import said as value
-    from ...agent.page.axes import said_step
+    from ...agent.chat.chat_following import at_step, span
+    from ...agent.telling.page.plot import said as value
+    from ...agent.telling.page.plot import said_step
 
     parts: list[str] = []
     if pulse.step is not None:

@@ -13,7 +13,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 
-from ...agent.errors import DoctorError, ParseError
+from ...agent.core.errors import DoctorError, ParseError
 from ..messages import OpenEvidence
 from ..text import said
 from . import curves_words as words
@@ -21,11 +21,10 @@ from .curves_window import Window
 from .panel import Panel
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
-    from ...agent.report import Report
-    from ...agent.views.curves import Drawing
-    from ...agent.views.curves_sketch import Sketch
-    from ...agent.workspace import Workspace
+    from ...agent.chat.talk import Conversation
+    from ...agent.core.report import Report
+    from ...agent.reading.run.workspace import Workspace
+    from ...agent.telling.views.curve_views import Drawing, Sketch
     from .plot import Plot
 
     _Wanted = tuple[Drawing, float, float, bool | None, int]  # first and last step, log scale, cells across
@@ -138,7 +137,7 @@ class CurvesPanel(Panel, can_focus=True):
         self._words()
 
     def _read(self, run: int, workspace: Workspace, report: Report | None) -> None:
-        from ...agent.views.curves import drawings, stops
+        from ...agent.telling.views.curve_views import drawings, stops
 
         found: list[Drawing] = []
         trouble, places = "", {}
@@ -193,7 +192,7 @@ class CurvesPanel(Panel, can_focus=True):
             self.run_worker(work, thread=True, group="sketch", exit_on_error=False)
 
     def _make_sketch(self, wanted: _Wanted) -> None:
-        from ...agent.views.curves_sketch import sketch
+        from ...agent.telling.views.curve_views import sketch
 
         made = sketch(wanted[0].figure, *wanted[1:])
         self.app.call_from_thread(self._show_sketch, wanted, made)
@@ -231,7 +230,7 @@ class CurvesPanel(Panel, can_focus=True):
     def _under(self, drawing: Drawing, window: Window) -> Content:
         if window.cursor is None:
             return said("no marker: . and , put one on the curve", "$text-muted")
-        from ...agent.views.curves import reading
+        from ...agent.telling.views.curve_views import reading
 
         return words.values(reading(drawing, window.cursor), drawing.figure.stepped)
 

@@ -9,8 +9,7 @@ from textual.content import Content
 from ..text import said
 
 if TYPE_CHECKING:
-    from ...agent.views.curves import Drawing, Figure, Reading
-    from ...agent.views.curves_sketch import Sketch
+    from ...agent.telling.views.curve_views import Drawing, Figure, Reading, Sketch
     from .curves_window import Window
 
 NAME = 40  # characters of a curve's name
@@ -42,7 +41,7 @@ def choices(found: list[Drawing], at: int, width: int) -> Content:
 
 def part(drawing: Drawing, window: Window, sketch: Sketch | None) -> Content:
     """Which steps are in view, of how many, and how values stand."""
-    from ...agent.views.curves import said_step
+    from ...agent.telling.views.curve_views import said_step
 
     unit = "step" if drawing.figure.stepped else "reading"
     ends = f"{unit}s {said_step(window.low)} to {said_step(window.high)}"
@@ -93,7 +92,7 @@ def _packed(parts: list[Content], width: int) -> Content:
 
 
 def _marks(figure: Figure, window: Window) -> list[Content]:
-    from ...agent.views.curves import said_step
+    from ...agent.telling.views.curve_views import said_step
 
     unit = "step" if figure.stepped else "reading"
     found = []
@@ -107,7 +106,7 @@ def _marks(figure: Figure, window: Window) -> list[Content]:
 
 def values(reading: Reading, stepped: bool) -> Content:
     """What the curves say under the marker."""
-    from ...agent.views.curves import said_step
+    from ...agent.telling.views.curve_views import said_step
 
     told = [Content.styled(f"| {'step' if stepped else 'reading'} {said_step(reading.step)}", "bold")]
     told += [said(name, "$text-muted", NAME) + said(f" {value}") for name, value in reading.values]

@@ -9,8 +9,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from ...agent.events import Ranked, SessionStarted, ToolFinished
-from ...agent.outline import place
+from ...agent.core.events import Ranked, SessionStarted, ToolFinished
+from ...agent.telling.outline import place
 from ..messages import OpenEvidence, OpenFile
 from ..start.line import InertInput
 from ..text import paragraph, said
@@ -21,9 +21,9 @@ from .panel import Panel
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from ...agent.conversation.talk import Conversation
-    from ...agent.events import Event
-    from ...agent.report import CitedEvidence, Report
+    from ...agent.chat.talk import Conversation
+    from ...agent.core.events import Event
+    from ...agent.core.report import CitedEvidence, Report
 
 _WHOLE = 1_500  # characters of the selected piece; the file behind it has all
 _REFILL = 0.2  # seconds between two drawings of a list that grows

@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...agent.outline import place
+from ...agent.telling.outline import place
 
 if TYPE_CHECKING:
-    from ...agent.report import CitedEvidence, Report
-    from ...agent.types import Evidence
+    from ...agent.core.report import CitedEvidence, Report
+    from ...agent.core.types import Evidence
 
 NARROW = 48  # cells of the last column; below, the head that a logger put before a line would fill it
 RIVALS, SIGNS = 4, 4  # causes whose evidence counts as cited, and how much of it for and against each
@@ -52,7 +52,7 @@ def entries(report: Report) -> list[Entry]:
 
 def fact(e: Evidence) -> CitedEvidence:
     """Evidence as tools make it, in the form that a report has it in."""
-    from ...agent.report import CitedEvidence
+    from ...agent.core.report import CitedEvidence
 
     return CitedEvidence.model_construct(**e.as_dict())
 
@@ -89,7 +89,7 @@ def bare(e: CitedEvidence) -> str:
     """The last column where there is little room: a line without time, rank and level, as the piece below has them."""
     if e.kind != "line":
         return text(e)
-    from ...agent.views.bare_line import without_head
+    from ...agent.telling.views.excerpt import without_head
 
     return without_head(text(e))
 

@@ -11,16 +11,16 @@ from textual.content import Content
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from ...agent.events import Ranked, ReportReady, SessionStarted
+from ...agent.core.events import Ranked, ReportReady, SessionStarted
 from ..messages import Ask, OpenEvidence
 from .hypotheses_course import NEGLIGIBLE, Course, Standing
 from .hypotheses_fitted import FittedRow
 from .panel import Panel
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
-    from ...agent.events import Event
-    from ...agent.report import Report
+    from ...agent.chat.talk import Conversation
+    from ...agent.core.events import Event
+    from ...agent.core.report import Report
     from .hypotheses_rows import Ground
 
 _LEGEND = "> verdict  & found too  +12 points since the last step  enter opens  p why"

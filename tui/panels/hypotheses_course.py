@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...agent.events import Ranked
+from ...agent.core.events import Ranked
 
 if TYPE_CHECKING:
-    from ...agent.report import CitedEvidence, Report
-    from ...agent.types import Evidence
+    from ...agent.core.report import CitedEvidence, Report
+    from ...agent.core.types import Evidence
 
 NEGLIGIBLE = 0.01
 NONE = "none of these"

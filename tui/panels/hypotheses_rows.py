@@ -12,7 +12,7 @@ from .hypotheses_course import Course, Standing, bar, percent, sparkline
 from .hypotheses_fitted import fitted
 
 if TYPE_CHECKING:
-    from ...agent.report import CitedEvidence, Report
+    from ...agent.core.report import CitedEvidence, Report
 
 MEANS = {
     "confirmed": "all it requires holds, nothing contradicts it, no rival is near",
@@ -125,7 +125,7 @@ def _cited(mark: str, ident: str, course: Course, also: list[str]) -> Ground:
     known = course.evidence.get(ident)
     if known is None:
         return Ground(Content.assemble(f"{mark} ", said(ident)), ident)
-    from ...agent.outline import place
+    from ...agent.telling.outline import place
 
     # Evidence of a step has the same fields as evidence of a report
     where = said(place(cast("CitedEvidence", known)), limit=200)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Vertical
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
-    from ...agent.events import Event
-    from ...agent.report import Report
-    from ...agent.workspace import Workspace
+    from ...agent.chat.talk import Conversation
+    from ...agent.core.events import Event
+    from ...agent.core.report import Report
+    from ...agent.reading.run.workspace import Workspace
 
 
 class Panel(Vertical):

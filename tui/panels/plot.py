@@ -9,7 +9,7 @@ from textual.color import Color, ColorParseError
 from textual_plotext import PlotextPlot
 
 if TYPE_CHECKING:
-    from ...agent.views.curves_sketch import Sketch, Trace
+    from ...agent.telling.views.curve_views import Sketch, Trace
 
 RGB = tuple[int, int, int]
 MARKERS = ("braille", "o", "+", "x", "*", "v")  # of curves, told apart without colour

@@ -14,20 +14,19 @@ from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from ...agent.errors import DoctorError
-from ...agent.events import ToolFinished
+from ...agent.core.errors import DoctorError
+from ...agent.core.events import ToolFinished
 from ..messages import OpenFile
 from ..text import said
 from .hypotheses_fitted import FittedRow
 from .panel import Panel
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
-    from ...agent.events import Event
-    from ...agent.report import Report
-    from ...agent.views.timeline import Lane, Timeline
-    from ...agent.views.timeline_groups import Fold, Sort
-    from ...agent.workspace import Workspace
+    from ...agent.chat.talk import Conversation
+    from ...agent.core.events import Event
+    from ...agent.core.report import Report
+    from ...agent.reading.run.workspace import Workspace
+    from ...agent.telling.views.timeline import Fold, Lane, Sort, Timeline
 
 SORTS: tuple[Sort, ...] = ("failed first", "rank", "last step")
 _NONE = "No run is open. The ranks are shown once the logs of one were read."
@@ -160,7 +159,7 @@ class RanksPanel(Panel):
         )  # fmt: skip
 
     def _read(self, turn: int, ws: Workspace, report: Report | None) -> None:
-        from ...agent.views.timeline import timeline
+        from ...agent.telling.views.timeline import timeline
 
         try:
             made = _Made(turn, timeline(ws, report))
@@ -195,7 +194,7 @@ class RanksPanel(Panel):
             for name in ("#ranks-heads", "#ranks-about", "#ranks-legend"):
                 self.query_one(name, Static).update("")
             return
-        from ...agent.views.timeline_groups import Fold, folds
+        from ...agent.telling.views.timeline import Fold, folds
         from .ranks_rows import legend, title
 
         for fold in folds(line, self._sort):

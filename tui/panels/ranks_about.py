@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from ...agent.views.timeline import Lane
-from ...agent.views.timeline_groups import Fold, stretches
+from ...agent.telling.views.timeline import Fold, Lane, stretches
 from ..text import said
 
 _STATES = {

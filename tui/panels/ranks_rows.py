@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from ...agent.views.timeline import Timeline
-from ...agent.views.timeline_groups import Fold
+from ...agent.telling.views.timeline import Fold, Timeline
 from ..text import said
 from .hypotheses_fitted import fitted
 

@@ -10,18 +10,18 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 
-from ...agent.errors import DoctorError
-from ...agent.sanitize import inert, one_line
+from ...agent.core.errors import DoctorError
+from ...agent.safety.fences import inert, one_line
 from ..messages import ApplyPatches, OpenFile, Told, UndoApply
+from ..repairs_rows import Drawn, RowsView
 from ..text import said
 from .panel import Panel
-from .repairs_rows import Drawn, RowsView
 from .repairs_story import Block, blocks
 
 if TYPE_CHECKING:
-    from ...agent.conversation.repairs import Offer, Standing
-    from ...agent.conversation.talk import Conversation
-    from ...agent.report import Report
+    from ...agent.chat.offered_repairs import Offer, Standing
+    from ...agent.chat.talk import Conversation
+    from ...agent.core.report import Report
 
 NOTHING = "No diagnosis yet. What can be repaired stands here, with what would change."
 NO_REPAIR = "The report names no repair."
@@ -83,8 +83,7 @@ class RepairsPanel(Panel, can_focus=True):
 
     def show(self, report: Report) -> None:
         """Its repairs at once; what is applied of them as soon as the disk has told."""
-        from ...agent.conversation.repairs import Standing
-        from ...agent.conversation.repairs_offered import offers
+        from ...agent.chat.offered_repairs import Standing, offers
 
         same = self._report is not None and self._report.session == report.session
         self._report = report
@@ -102,7 +101,7 @@ class RepairsPanel(Panel, can_focus=True):
 
     def look_again(self) -> None:
         """Ask the disk anew what is applied: after a change was written or taken back."""
-        from ...agent.conversation.repairs import Repairs
+        from ...agent.chat.offered_repairs import Repairs
 
         talk, report = self._talk, self._report
         if talk is None or report is None:

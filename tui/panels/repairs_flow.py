@@ -8,16 +8,16 @@ from weakref import WeakSet
 
 from textual.worker import WorkerCancelled, WorkerFailed
 
-from ...agent.errors import DoctorError
+from ...agent.core.errors import DoctorError
 from ..messages import Told
 from .repairs import RepairsPanel
 
 if TYPE_CHECKING:
     from textual.screen import Screen
 
-    from ...agent.conversation.repairs import PreparedApply, PreparedUndo, Repairs, Written
-    from ...agent.conversation.talk import Conversation
-    from ...agent.report import Report
+    from ...agent.chat.offered_repairs import PreparedApply, PreparedUndo, Repairs, Written
+    from ...agent.chat.talk import Conversation
+    from ...agent.core.report import Report
 
 _T = TypeVar("_T")
 NOT_WRITTEN = "nothing was written"
@@ -40,7 +40,7 @@ def _begin(screen: Screen[Any], flow: Coroutine[Any, Any, None]) -> None:
 
 async def apply_patches(screen: Screen[Any], talk: Conversation, report: Report, ids: Sequence[str]) -> None:
     """Show what patches would write, ask, write, tell. Run it in a worker of the screen."""
-    from ...agent.conversation.repairs import Repairs
+    from ...agent.chat.offered_repairs import Repairs
 
     repairs = Repairs(talk)
 
@@ -68,7 +68,7 @@ async def apply_patches(screen: Screen[Any], talk: Conversation, report: Report,
 
 async def undo_apply(screen: Screen[Any], talk: Conversation, ident: str = "") -> None:
     """Show what taking an apply back changes, ask, put back, tell; the newest of this run where none is named."""
-    from ...agent.conversation.repairs import Repairs
+    from ...agent.chat.offered_repairs import Repairs
 
     async def flow() -> None:
         await _taken_back(screen, Repairs(talk), ident)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .repairs_rows import Drawn
+from ..repairs_rows import Drawn
 
 if TYPE_CHECKING:
-    from ...agent.conversation.repairs import Applied, Offer, Standing
-    from ...agent.report import ByHand, Patch
+    from ...agent.chat.offered_repairs import Applied, Offer, Standing
+    from ...agent.core.report import ByHand, Patch
 
 MOST_ROWS = 120  # of one patch in the list; the question shows all of it
 TEXT, INNER = 4, 6  # columns before the words of a repair, and before what belongs to them

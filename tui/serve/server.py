@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from aiohttp import WSMsgType, web
 
-from ...agent.errors import UsageError
+from ...agent.core.errors import UsageError
 from .door import Answer, Door, is_loopback
 from .page import file, page
 from .tab import Tab
@@ -23,7 +23,7 @@ _FULL = f"{TABS} tabs are open already: close one, then reload this page"
 
 def own_command(arguments: Sequence[str]) -> list[str]:
     """The command line of one tab: this program, not whatever `doctor` the folder or the path may hold."""
-    main = "import sys; from traindoctor.agent.cli import main; raise SystemExit(main(sys.argv[1:]))"
+    main = "import sys; from traindoctor.agent.doors.cli import main; raise SystemExit(main(sys.argv[1:]))"
     return [sys.executable, "-P", "-c", main, "chat", *arguments]
 
 

@@ -16,7 +16,7 @@ from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from ...agent.sanitize import one_line
+from ...agent.safety.fences import one_line
 
 READY = b"__GANGLION__\n"
 LARGEST = 64 << 20  # a packet that claims more is no packet

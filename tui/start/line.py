@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import Input
 
-from ...agent.sanitize import one_line
+from ...agent.safety.fences import one_line
 
 _PATIENCE = 0.5  # seconds until a list that takes no focus is given up
 

@@ -13,8 +13,7 @@ from textual.message import Message
 from .rows import Draw, Rows, columns, shown
 
 if TYPE_CHECKING:
-    from ...agent.conversation.recent_places import Place
-    from ...agent.conversation.recent_runs import RunFolder
+    from ...agent.chat.recent_places import Place, RunFolder
 
 
 class PlaceList(Rows):
@@ -102,7 +101,7 @@ def _entry_row(place: Place) -> Draw:
 
 
 def _run_row(run: RunFolder, here: Path, now: float) -> Draw:
-    from ...agent.conversation.recent import ago
+    from ...agent.chat.recent import ago
 
     name = f"{run.path.relative_to(here)}" if run.path != here else ". (this folder)"
 

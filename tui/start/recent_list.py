@@ -13,7 +13,7 @@ from .recent_rows import row
 from .rows import Rows
 
 if TYPE_CHECKING:
-    from ...agent.conversation.recent import Recent
+    from ...agent.chat.recent import Recent
 
 FIRST = 20  # rows shown before the rest is read
 
@@ -57,7 +57,7 @@ class RecentList(Rows):
 
     def _reading(self, state: Path) -> list[Recent]:
         """On another thread: the first at once, then all, then which runs are still there."""
-        from ...agent.conversation.recent import Presence, how_many, sessions
+        from ...agent.chat.recent import Presence, how_many, sessions
 
         self._whole = how_many(state)
         found, presence = sessions(state), Presence()

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from textual.content import Content
 
-from ...agent.conversation.recent import DAMAGED, OTHER, UNFINISHED, Recent, ago
+from ...agent.chat.recent import DAMAGED, OTHER, UNFINISHED, Recent, ago
 from .rows import Draw, columns, shown
 
 _WORDS = {"insufficient_evidence": "insufficient", OTHER: "other version"}

@@ -25,8 +25,7 @@ from .recent_rows import details
 from .rows import Rows, shown
 
 if TYPE_CHECKING:
-    from ...agent.conversation.recent_places import Meant, Place
-    from ...agent.conversation.recent_runs import Around
+    from ...agent.chat.recent_places import Around, Meant, Place
 
 SILENT = 3.0  # seconds after which a folder that does not answer is told
 _HINT = "a folder or a file to open, or a question"
@@ -109,7 +108,7 @@ class StartScreen(Screen[None]):
         self._hint(shown(f"! {trouble}", "$text-error"))
 
     def _usable(self) -> Path:
-        from ...agent.conversation.recent import usual_state
+        from ...agent.chat.recent import usual_state
 
         return self._state or usual_state()
 
@@ -119,7 +118,7 @@ class StartScreen(Screen[None]):
 
     def _around(self, state: Path) -> Around:
         """On another thread."""
-        from ...agent.conversation.recent_runs import look_around
+        from ...agent.chat.recent_places import look_around
 
         known = frozenset(p.stem for p in (state / "reports").glob("*.json"))
         return look_around(self._here, known)
@@ -168,7 +167,7 @@ class StartScreen(Screen[None]):
             return
 
         def work() -> tuple[int, str, Meant, list[Place]]:
-            from ...agent.conversation.recent_places import completions, looks_like_path, meant
+            from ...agent.chat.recent_places import completions, looks_like_path, meant
 
             path = looks_like_path(text) or (len(text) > 1 and not text.split()[1:])
             return number, text, meant(text, here), completions(text, here) if path else []
@@ -179,7 +178,7 @@ class StartScreen(Screen[None]):
         number, text, meant, places = found
         if number != self._typing:
             return
-        from ...agent.conversation.recent_places import looks_like_path
+        from ...agent.chat.recent_places import looks_like_path
 
         if places or looks_like_path(text):
             self.query_one(PlaceList).show_entries(text, places)
@@ -200,7 +199,7 @@ class StartScreen(Screen[None]):
         number, text = self._typing, line.value
 
         def work() -> tuple[int, str]:
-            from ...agent.conversation.recent_places import completions, shared
+            from ...agent.chat.recent_places import completions, shared
 
             places = completions(text, here)
             return number, shared(places, text) if places else ""
@@ -221,7 +220,7 @@ class StartScreen(Screen[None]):
         number, text, here = self._typing, event.value, self._here
 
         def work() -> tuple[int, str, Meant]:
-            from ...agent.conversation.recent_places import meant
+            from ...agent.chat.recent_places import meant
 
             return number, text.strip(), meant(text, here)
 
@@ -299,7 +298,7 @@ class StartScreen(Screen[None]):
 
     def _question(self) -> str:
         """What stands on the line, where it is no path, nor the beginning of one."""
-        from ...agent.conversation.recent_places import looks_like_path
+        from ...agent.chat.recent_places import looks_like_path
 
         text = self.query_one(StartLine).value.strip()
         return "" if looks_like_path(text) or not (" " in text or "?" in text) else text

@@ -71,7 +71,7 @@ class SessionsScreen(ModalScreen[str | None]):
         look(self, self._usable, recent.read, self._told)
 
     def _usable(self) -> Path:
-        from ...agent.conversation.recent import usual_state
+        from ...agent.chat.recent import usual_state
 
         return self._state or usual_state()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from ...agent.outline import place
-from ...agent.views.excerpt import SHOWN, Row
+from ...agent.telling.outline import place
+from ...agent.telling.views.excerpt import SHOWN, Row
 
 if TYPE_CHECKING:
-    from ...agent.report import CitedEvidence
+    from ...agent.core.report import CitedEvidence
 
 
 def rows_of(e: CitedEvidence) -> list[Row]:

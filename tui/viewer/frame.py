@@ -18,7 +18,7 @@ from .pane import FilePane
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from ...agent.views.excerpt import Excerpt, Row, Watch
+    from ...agent.telling.views.excerpt import Excerpt, Row, Watch
 
 _TICK, _LOOK = 0.2, 3.0  # seconds between two drawings of progress, and two looks whether the file is still there
 

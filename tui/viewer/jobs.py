@@ -9,8 +9,8 @@ from typing import Any
 
 from textual.message import Message
 
-from ...agent.errors import DoctorError, ParseError
-from ...agent.views.excerpt import Cancelled, Watch
+from ...agent.core.errors import DoctorError, ParseError
+from ...agent.telling.views.excerpt import Cancelled, Watch
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...agent.views.excerpt import Excerpt, Row, Watch
-from ...agent.views.neighbours import Moment, Name, Peer, Place, moment, own, peers, same_file, same_moment
+from ...agent.telling.views.excerpt import Excerpt, Row, Watch
+from ...agent.telling.views.other_ranks import Moment, Name, Peer, Place, moment, own, peers, same_file, same_moment
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
-    from ...agent.report import CitedEvidence, Report
+    from ...agent.chat.talk import Conversation
+    from ...agent.core.report import CitedEvidence, Report
 
 CHUNK = 300  # rows that are fetched at once, each way
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.style import Style
     from textual.events import Click, MouseScrollDown, MouseScrollUp
 
-    from ...agent.views.excerpt import Row
+    from ...agent.telling.views.excerpt import Row
 
 KEPT = 3_000  # rows in memory; those farthest from the cursor go first
 _NEAR = 150  # rows from an end at which more are asked for

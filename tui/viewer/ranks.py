@@ -16,7 +16,7 @@ from ..text import said
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from ...agent.views.neighbours import Name, Peer
+    from ...agent.telling.views.other_ranks import Name, Peer
 
 
 class RankList(ModalScreen["Name | None"]):

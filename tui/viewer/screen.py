@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from ...agent.outline import place as place_of
-from ...agent.views.neighbours import peers
+from ...agent.telling.outline import place as place_of
+from ...agent.telling.views.other_ranks import peers
 from ..text import said
 from . import opening
 from .facts import rows_of
@@ -17,10 +17,10 @@ from .pane import FilePane
 from .ranks import RankList
 
 if TYPE_CHECKING:
-    from ...agent.conversation.talk import Conversation
-    from ...agent.report import CitedEvidence, Report
-    from ...agent.views.excerpt import Excerpt, Row, Watch
-    from ...agent.views.neighbours import Moment, Name, Peer
+    from ...agent.chat.talk import Conversation
+    from ...agent.core.report import CitedEvidence, Report
+    from ...agent.telling.views.excerpt import Excerpt, Row, Watch
+    from ...agent.telling.views.other_ranks import Moment, Name, Peer
     from .opening import Opened
 
 

@@ -1,1 +1,4 @@
-"""Checkpoints read by their structure: zip directories, pickle opcodes and headers. Nothing of them is executed."""
+"""Saved states by their structure: which there are, what is in them, and how their numbers stand.
+
+Nothing of them is executed or unpickled.
+"""

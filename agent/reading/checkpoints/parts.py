@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from ...errors import ParseError
-from ..files import RunFile
+from ...core.errors import ParseError
+from ..run.files import RunFile, open_regular
 
 KINDS: dict[str, str] = {
     "unreadable": "the file could not be opened or read",
@@ -118,7 +121,7 @@ class State:
     """What one file holds.
 
     Attributes:
-        format: safetensors, torch_zip, torch_legacy, torch_tar, pickle, npy, npz, dcp, unknown.
+        format: safetensors, torch_zip, torch_legacy, pickle, npy, npz, dcp, unknown.
         tree: dicts, lists and scalars as they were saved, with `Tensor` and `Opaque` as leaves.
         tensors: every tensor by name.
         metadata: free text of the header (safetensors `__metadata__`).
@@ -157,3 +160,59 @@ class Numbers:
     def norm(self) -> float:
         """Euclidean norm of the finite elements."""
         return self.squares**0.5
+
+
+# ----------
+# Bytes of an open file by position. Never mapped: a mapped file that shrinks kills the process that reads it.
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Bytes `start` to `start + size` of an open file; positions within it count from 0."""
+
+    fd: int
+    start: int
+    size: int
+
+    def read(self, at: int, count: int) -> bytes:
+        """Exactly `count` bytes.
+
+        Raises:
+            Damaged: they lie outside the window, or the file shrank or failed.
+        """
+        if at < 0 or count < 0 or at + count > self.size:
+            raise Damaged("truncated", f"bytes {at} to {at + count} are past the end ({self.size} bytes)")
+        parts: list[bytes] = []
+        place = self.start + at
+        while count > 0:
+            try:
+                part = os.pread(self.fd, min(count, 1 << 26), place)
+            except OSError as e:
+                raise Damaged("unreadable", f"reading failed: {e.strerror}") from None
+            if not part:
+                raise Damaged("truncated", f"the file ends at {place}: it became shorter while it was read")
+            parts.append(part)
+            place += len(part)
+            count -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def part(self, at: int, size: int) -> Window:
+        """A window inside this one."""
+        if at < 0 or size < 0 or at + size > self.size:
+            raise Damaged("truncated", f"bytes {at} to {at + size} are past the end ({self.size} bytes)")
+        return Window(self.fd, self.start + at, size)
+
+
+@contextmanager
+def opened(file: RunFile) -> Iterator[Window]:
+    """The whole file, closed afterwards.
+
+    Raises:
+        Damaged: it cannot be opened.
+    """
+    try:
+        handle = open_regular(file.path)
+    except ParseError as e:
+        raise Damaged("unreadable", str(e)) from None
+    with handle:
+        yield Window(handle.fileno(), 0, os.fstat(handle.fileno()).st_size)

@@ -1,21 +1,113 @@
-"""The weights of a checkpoint under the names that the model's code gives them, whatever they were wrapped in."""
+"""The state that a checkpoint file holds, told by its bytes. Structure only: no tensor is read here."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...deadline import check
-from ..files import RunFile
-from .distributed import distributed_state
+from ...core.deadline import check
+from ...core.errors import ParseError
+from ..run.files import RunFile
+from ..run.workspace import Workspace
+from .formats.distributed import distributed_state
+from .formats.pickled import Pickle
+from .formats.placed import Placing
+from .formats.safetensors_header import MAGIC, is_npz, is_safetensors, read_npy, read_npz, read_safetensors
+from .formats.torch_files import (
+    has_directory,
+    is_torch_legacy,
+    note_globals,
+    read_members,
+    read_torch_legacy,
+    read_torch_zip,
+)
 from .layouts import Checkpoint, checkpoints
-from .parts import State, Tensor
-from .state import state_of
+from .parts import Damaged, Problem, State, Tensor, Window, opened
 
-if TYPE_CHECKING:
-    from ...workspace import Workspace
+_TORCH_NAMES = (".pt", ".pth", ".bin", ".ckpt", ".distcp")
+_PICKLE_NAMES = (".pkl", ".pickle", ".metadata")
+
+
+def state_of(ws: Workspace, file: RunFile) -> State:
+    """What a file holds, whatever its format; bad input becomes problems and `readable=False`, never an error."""
+    return ws.memo(("checkpoint state", file), lambda: _state(file))
+
+
+def _state(file: RunFile) -> State:
+    state = State(file, "unknown")
+    try:
+        with opened(file) as window:
+            _read(window, state)
+    except Damaged as e:
+        state.problems.append(e.problem)
+        state.readable = False
+    except ParseError as e:
+        state.problems.append(Problem("unreadable", str(e)))
+        state.readable = False
+    return state
+
+
+def _read(window: Window, state: State) -> None:
+    name = state.file.path.name.lower()
+    head = window.read(0, min(window.size, 512))
+    if not window.size:
+        raise Damaged("empty", "the file has no bytes")
+    if name.endswith(".safetensors") or is_safetensors(head):
+        _refuse_zeros(window, head)
+        read_safetensors(window, state)
+    elif head[:4] == b"PK\x03\x04" or (name.endswith(_TORCH_NAMES) and has_directory(window)):
+        _read_zip(window, state)
+    elif head.startswith(MAGIC):
+        read_npy(window, state)
+    elif is_torch_legacy(window):
+        read_torch_legacy(window, state)
+    elif head[:1] == b"\x80" or name.endswith(_PICKLE_NAMES):
+        _refuse_zeros(window, head)
+        _read_pickle(window, state)
+    else:
+        _refuse_zeros(window, head)
+        raise Damaged("unknown_format", f"starts with {head[:8].hex(' ')}: no checkpoint format that is read here")
+
+
+def _refuse_zeros(window: Window, head: bytes) -> None:
+    """A file of the right length with nothing in it is what a crashed node leaves behind."""
+    if not head.strip(b"\0"):
+        middle = window.read(window.size // 2, min(512, window.size - window.size // 2))
+        if not middle.strip(b"\0"):
+            raise Damaged("empty", f"{window.size} bytes that are zero at the start and in the middle: never written")
+
+
+def _read_zip(window: Window, state: State) -> None:
+    state.format = "torch_zip"
+    if state.file.path.name.lower().endswith(".npz"):
+        state.format = "npz"
+    members = read_members(window, state, packed=state.format == "npz")
+    if is_npz(members):
+        read_npz(window, state, members)
+    else:
+        read_torch_zip(window, state, members)
+
+
+def _read_pickle(window: Window, state: State) -> None:
+    state.format = "pickle"
+    pickle = Pickle(window)
+    try:
+        value = pickle.read()
+    finally:
+        note_globals(pickle, state)
+    if pickle.storages:
+        text = f"a pickle that needs {len(pickle.storages)} storages, which are not in the file"
+        state.problems.append(Problem("missing_member", text))
+    state.tree = Placing(state, lambda _: None).tree(value)
+    if pickle.end < window.size:
+        state.problems.append(Problem("hole", f"{window.size - pickle.end} bytes after the end of the pickle"))
+        state.readable = False
+
+
+# ----------
+# The weights of a checkpoint under the names that the model's code gives them, whatever they were wrapped in.
 
 CONTAINERS = ("state_dict", "model_state_dict", "module", "model", "net", "network", "params", "weights", "generator")
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
@@ -97,7 +189,7 @@ def whole(name: str) -> str:
 
 def weights_of(ws: Workspace, checkpoint: Checkpoint) -> Weights:
     """The weights of a checkpoint, by header alone; made once."""
-    return ws.memo(("weights", checkpoint.run, checkpoint.name), lambda: _read(ws, checkpoint))
+    return ws.memo(("weights", checkpoint.run, checkpoint.name), lambda: _read_weights(ws, checkpoint))
 
 
 def states_of(ws: Workspace, checkpoint: Checkpoint, *parts: str) -> Iterator[State]:
@@ -111,7 +203,7 @@ def states_of(ws: Workspace, checkpoint: Checkpoint, *parts: str) -> Iterator[St
                 yield state_of(ws, file)
 
 
-def _read(ws: Workspace, checkpoint: Checkpoint) -> Weights:
+def _read_weights(ws: Workspace, checkpoint: Checkpoint) -> Weights:
     held = Weights(checkpoint.name, checkpoint.framework, checkpoint.step)
     parts = [p for p in _PARTS if p in checkpoint.files] or ["index", "metadata", "optimizer"]
     states = list(states_of(ws, checkpoint, *parts))
@@ -184,3 +276,49 @@ def chosen_checkpoint(ws: Workspace, path: str) -> Checkpoint | None:
         if found := [c for c in held if test(c)]:
             return found[0]
     return None
+
+
+# ----------
+# Where in the forward pass a parameter stands, told by its name: embedding, layers by number, final norm, head.
+
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h|resblocks|stages?|block|encoder|decoder|net|cells)\.(\d+)(?:\.|$)")
+_HEAD = re.compile(
+    r"(?:^|\.)(?:lm_head|head|output|output_layer|classifier|score|fc|cls|embed_out|v_head|proj_out)(?:\.|$)"
+)
+_EMBED = re.compile(r"(?:^|\.)(?:\w*embed\w*|wte|wpe|tok_emb|pos_emb|patch_\w+|stem|conv1)(?:\.|$)")
+_SIDE = re.compile(r"(?:^|\.)(encoder|vision\w*|visual|decoder)(?:\.|$)")
+
+_EARLY, _LAYERS, _NORM, _LAST = 0, 1, 2, 3
+
+
+def layer_of(name: str) -> int | None:
+    """Number of the layer that a parameter belongs to, or None outside the stack."""
+    found = _LAYER.search(bare(name))
+    return int(found[1]) if found else None
+
+
+def place(name: str) -> tuple[int, int, int]:
+    """A key that sorts names by the forward pass: side (encoder before decoder), stage, layer."""
+    inner = bare(name)
+    side = _SIDE.search(inner)
+    behind = 1 if side and side[1] == "decoder" else 0
+    layer = layer_of(inner)
+    if layer is not None:
+        return behind, _LAYERS, layer
+    if _EMBED.search(inner):
+        return behind, _EARLY, 0
+    if _HEAD.search(inner):
+        return 2, _LAST, 0
+    return (behind, _NORM, 0) if "norm" in inner or re.search(r"(?:^|\.)ln", inner) else (2, _NORM, 1)
+
+
+def module_of(name: str) -> str:
+    """The block whose share a parameter is: `layers.3` for those in the stack, else its module."""
+    inner = bare(name).partition(" @")[0]
+    found = _LAYER.search(inner)
+    return inner[: found.end(1)] if found else inner.rpartition(".")[0] or inner
+
+
+def forward_order(names: Iterable[str]) -> list[str]:
+    """Names in the order of the forward pass; within a layer as they were given, which is how the code lists them."""
+    return sorted(names, key=place)

@@ -1,1 +1,1 @@
-"""Whole datasets, record by record: text formats, columnar files, token files and archives, in bounded memory."""
+"""What a run was fed and what it was scored on, record by record, in bounded memory."""

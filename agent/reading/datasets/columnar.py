@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
+import re
+import tarfile
+import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ... import deadline
-from ...errors import ParseError
-from ..files import RunFile, open_regular
-from .rows import NO_LINE, Fault, Row
+from ...core import deadline
+from ...core.errors import ParseError
+from ..run.files import RunFile, open_regular
+from .dataset_files import NO_LINE, Fault, Row
 from .text_rows import Tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ..run.workspace import Workspace
 
 ROWS = 256  # read at a time
 FOOTER = 64 << 20  # bytes of a parquet footer that are believed
@@ -149,3 +156,177 @@ def _value(cell: Any) -> Any:
 
 def _said(e: BaseException) -> str:
     return (str(e).splitlines() or [type(e).__name__])[0][:200]
+
+
+# ----------
+# Images and sounds by their bytes: empty, cut off, or not what their name says. Nothing is decoded.
+
+HEAD, TAIL = 64, 64  # bytes looked at
+
+_MAGIC: dict[str, tuple[bytes, ...]] = {
+    "jpg": (b"\xff\xd8\xff",), "jpeg": (b"\xff\xd8\xff",), "png": (b"\x89PNG\r\n\x1a\n",), 
+    "gif": (b"GIF87a", b"GIF89a"),
+    "bmp": (b"BM",), "webp": (b"RIFF",), "wav": (b"RIFF", b"RF64"), "flac": (b"fLaC",), "ogg": (b"OggS",),
+    "mp3": (b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2", b"\xff\xfa"), "tif": (b"II*\0", b"MM\0*"),
+    "tiff": (b"II*\0", b"MM\0*"), "npy": (b"\x93NUMPY",),
+}  # fmt: skip
+_SUFFIX = re.compile(r"\.(\w+)$")
+
+
+def medium_of(name: str) -> str:
+    """The kind of picture or sound that a name claims; empty for anything else."""
+    m = _SUFFIX.search(name.lower())
+    return m[1] if m and m[1] in _MAGIC else ""
+
+
+def fault_of(name: str, size: int, head: bytes, tail: bytes) -> str:
+    """What is wrong with a picture or sound; empty where nothing is seen.
+
+    Args:
+        size: bytes of it.
+        head: its first `HEAD` bytes.
+        tail: its last `TAIL` bytes.
+    """
+    kind = medium_of(name)
+    if not kind:
+        return ""
+    if size == 0:
+        return "empty file"
+    if not head.strip(b"\0"):
+        return "only zero bytes at its start"
+    if not head.startswith(_MAGIC[kind]):
+        return f"no {kind}: it begins with {head[:8].hex(' ')}"
+    if kind in ("jpg", "jpeg") and b"\xff\xd9" not in tail:
+        return "cut off: a JPEG without its end mark"
+    if kind == "png" and b"IEND" not in tail:
+        return "cut off: a PNG without its end chunk"
+    if kind == "gif" and not tail.rstrip(b"\0").endswith(b";"):
+        return "cut off: a GIF without its trailer"
+    if kind in ("wav", "webp") and head[:4] == b"RIFF":
+        return _riff(kind, size, head)
+    return ""
+
+
+def _riff(kind: str, size: int, head: bytes) -> str:
+    said = int.from_bytes(head[4:8], "little") + 8
+    if said > size + 1 and said < 0xFFFFFF00:
+        return f"cut off: {size} of {said} bytes"
+    at = head.find(b"data")
+    if kind == "wav" and 0 < at <= HEAD - 8 and int.from_bytes(head[at + 4 : at + 8], "little") == 0:
+        return "a sound of length zero"
+    return ""
+
+
+# ----------
+# Members of a tar shard (webdataset): listed without unpacking, samples that lack a part, pictures cut off.
+
+MEMBERS = 1_000_000
+MARK, KEPT = 512, 64 << 10  # bytes of the zeros that end an archive; bytes of the stream that are kept for them
+TEXT = 1 << 20  # bytes of a text or JSON member that are read
+
+_TEXTS = ("json", "txt", "cls", "caption", "text")
+_BROKEN = (tarfile.TarError, OSError, EOFError, zlib.error, ValueError, OverflowError)
+
+
+def archive_rows(ws: Workspace, file: RunFile, tell: Tell, wanted: Callable[[int], bool]) -> Iterator[Row]:
+    """Samples of a shard: members of one key together, text parts read, other parts as their size in bytes."""
+    number, key, parts = 0, "", {}
+    stream = _Blocks(ws, file)
+    try:
+        with tarfile.open(fileobj=stream, mode="r|") as opened:
+            for count, member in enumerate(opened):
+                deadline.check()
+                if count >= MEMBERS:
+                    tell(Fault(file, "not_read", f"only the first {MEMBERS} members were listed"))
+                    break
+                if not member.isfile():
+                    continue
+                name, _, suffix = _split(member.name)
+                if name != key and parts:
+                    if wanted(number):
+                        yield Row(NO_LINE, parts, file, number, key, 0)
+                    number, parts = number + 1, {}
+                key = name
+                if suffix in parts:
+                    tell(Fault(file, "torn_records", f"{member.name} occurs twice in one sample", member=member.name))
+                parts[suffix] = _part(opened, member, suffix, file, tell)
+            else:
+                if why := stream.ends(opened.offset):
+                    tell(Fault(file, "corrupt", f"tar, after {key or 'nothing'}: {why}", member=key or "start"))
+    except _BROKEN as e:
+        said = (str(e).splitlines() or [type(e).__name__])[0][:200]
+        tell(Fault(file, "corrupt", f"tar, after {key or 'nothing'}: {said}", member=key or "start"))
+    if parts and wanted(number):
+        yield Row(NO_LINE, parts, file, number, key, 0)
+
+
+def _split(name: str) -> tuple[str, str, str]:
+    folder, slash, base = name.rpartition("/")
+    stem, dot, suffix = base.partition(".")
+    return f"{folder}{slash}{stem}", dot, suffix.lower()
+
+
+def _part(opened: tarfile.TarFile, member: tarfile.TarInfo, suffix: str, file: RunFile, tell: Tell) -> Any:
+    last = suffix.rsplit(".", 1)[-1]
+    if member.size == 0:
+        tell(Fault(file, "empty_member", f"{member.name} is empty", member=member.name))
+        return ""
+    if not (medium_of(member.name) or last in _TEXTS):
+        return member.size
+    stream = opened.extractfile(member)
+    if stream is None:
+        return member.size
+    if last in _TEXTS:
+        data = stream.read(TEXT)
+        if last != "json":
+            return data.decode(errors="replace").strip()
+        value = _json(data)
+        if value is None and data.strip() != b"null":
+            tell(Fault(file, "torn_records", f"{member.name} is no JSON", member=member.name))
+        return value
+    head = stream.read(HEAD)
+    tail, left = head, member.size - len(head)
+    while left > 0 and (block := stream.read(min(left, 1 << 20))):
+        left -= len(block)
+        tail = (tail + block)[-TAIL:]
+    if why := fault_of(member.name, member.size, head, tail):
+        tell(Fault(file, "broken_media", f"{member.name}: {why}", member=member.name))
+    return member.size
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+class _Blocks(io.RawIOBase):
+    """The unpacked blocks of a file as the stream that tarfile reads."""
+
+    def __init__(self, ws: Workspace, file: RunFile) -> None:
+        self._blocks = ws.blocks(file)
+        self._rest = memoryview(b"")
+        self._kept, self._count = b"", 0  # the last bytes given out, and how many there were in all
+
+    def ends(self, offset: int) -> str:
+        """Why the archive does not end at `offset`, where the listing stopped; empty where its end mark is there."""
+        start = offset - (self._count - len(self._kept))
+        mark = self._kept[start : start + MARK] if start >= 0 else b""
+        if len(mark) < MARK:
+            return "no end mark: cut off, or still being written"
+        return "a header that is none" if mark.strip(b"\0") else ""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        """As many bytes as are at hand, none only at the end."""
+        if not self._rest:
+            self._rest = memoryview(next(self._blocks, b""))
+        part = self._rest[: len(into)]
+        into[: len(part)] = part
+        self._rest = self._rest[len(part) :]
+        self._kept = (self._kept + bytes(part))[-KEPT:]
+        self._count += len(part)
+        return len(part)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ... import deadline
-from ...errors import ParseError
-from ...types import Evidence
-from .. import samples
-from ..records import Record
-from . import questions
-from .lengths import Lengths, lengths
-from .limits import Limits
-from .rows import Fault, Row, Source, cited, told
+from ...core import deadline
+from ...core.errors import ParseError
+from ...core.types import Evidence
+from ..run.files import Line, RunFile
+from ..run.lines import beginnings
+from ..run.records import RECORDS, Record, records
+from ..settings.settings import read_settings
+from . import record_questions, samples
+from .dataset_files import Fault, Limits, Row, Source, cited, told
+from .record_questions import Lengths, lengths
 from .sampling import Look
-from .token_questions import look_at_tokens
-from .tokenizer import Tokenizer
-from .tokens import TokenFile, arrays, flat, megatron
+from .token_files import TokenFile, arrays, flat, look_at_tokens, megatron
+from .tokenizers import RunTokenizer
 
 if TYPE_CHECKING:
-    from ...workspace import Workspace
+    from ..run.workspace import Workspace
 
 DAMAGE = ("encoding_damage", "control_characters")
 TRACE = 0.002  # share of records below which damaged characters are a fact about real text, not a finding
@@ -67,7 +69,7 @@ class Findings:
         return [key for key in self.counts if key not in QUIET]
 
 
-def inspect_rows(ws: Workspace, looked: Look, limits: Limits, tokenizer: Tokenizer | None, out: Findings) -> None:
+def inspect_rows(ws: Workspace, looked: Look, limits: Limits, tokenizer: RunTokenizer | None, out: Findings) -> None:
     """Ask every question about one file of records."""
     rows, file = looked.rows, looked.source.file
     if rows:
@@ -96,7 +98,7 @@ def inspect_rows(ws: Workspace, looked: Look, limits: Limits, tokenizer: Tokeniz
     _lengths(ws, looked, lengths(rows, tokenizer, limits.tokens), limits.tokens, out)
 
 
-def _found(rows: list[Row], limits: Limits, tokenizer: Tokenizer | None) -> Iterator[tuple[str, Any, Record]]:
+def _found(rows: list[Row], limits: Limits, tokenizer: RunTokenizer | None) -> Iterator[tuple[str, Any, Record]]:
     found: list[Record] = list(rows)
     vocabulary = limits.vocabulary or (tokenizer.size if tokenizer else None)
     special = tokenizer.special if tokenizer else {}
@@ -113,15 +115,15 @@ def _found(rows: list[Row], limits: Limits, tokenizer: Tokenizer | None) -> Iter
         lambda: samples.unmarked(found, bos, eos),
         lambda: samples.turns(found),
         lambda: samples.scores(found),
-        lambda: questions.openings(rows, bos if bos is not None else special.get("bos"), special.get("eos")),
-        lambda: questions.ranges(rows, vocabulary),
-        lambda: questions.numbers(rows),
-        lambda: questions.controls(rows),
-        lambda: questions.halves(rows),
-        lambda: questions.packing(rows),
-        lambda: questions.classes(rows),
-        lambda: questions.scripts(rows),
-        lambda: questions.copies(rows),
+        lambda: record_questions.openings(rows, bos if bos is not None else special.get("bos"), special.get("eos")),
+        lambda: record_questions.ranges(rows, vocabulary),
+        lambda: record_questions.numbers(rows),
+        lambda: record_questions.controls(rows),
+        lambda: record_questions.halves(rows),
+        lambda: record_questions.packing(rows),
+        lambda: record_questions.classes(rows),
+        lambda: record_questions.scripts(rows),
+        lambda: record_questions.copies(rows),
     ):
         deadline.check()
         yield from asked()
@@ -160,7 +162,9 @@ def _lengths(ws: Workspace, looked: Look, found: Lengths, limit: int | None, out
         out.add("length_outlier", cited(ws, rows[order[0]], "data.length_outlier", longest))
 
 
-def inspect_tokens(ws: Workspace, source: Source, limits: Limits, tokenizer: Tokenizer | None, out: Findings) -> None:
+def inspect_tokens(
+    ws: Workspace, source: Source, limits: Limits, tokenizer: RunTokenizer | None, out: Findings
+) -> None:
     """Ask every question about a file of token ids."""
     vocabulary = limits.vocabulary or (tokenizer.size if tokenizer else None)
     eos = limits.eos if limits.eos is not None else tokenizer.special.get("eos") if tokenizer else None
@@ -193,3 +197,103 @@ def _token_files(ws: Workspace, source: Source, vocabulary: int | None) -> Itera
         yield from arrays(source.file)
     else:
         yield flat(source.file, vocabulary)
+
+
+# ----------
+# How many examples a training counts, against how many its file of training data holds.
+
+CODE_LIMIT = 400_000
+FEW = 0.5  # of the records, below which a held-out part does not explain the difference
+LEAST = 200  # records of a file that is no mere sample of the data
+_COUNTED = re.compile(
+    r"^(?!.*(?i:\beval|\bval|\btest))(?:.{0,80}[\s:\]|>-])?(?:[Nn]um(?:ber of)? (?:train(?:ing)? )?(?:examples|samples)"
+    r"|[Tt]rain(?:ing)? (?:set|dataset|samples|examples)(?: size)?)\s*[=:]\s*(?P<n>\d[\d,]*)\s*$"
+)
+_TRAIN = re.compile(r"(?i)(?:^|[/_.\-])train(?:ing)?(?:[/_.\-\d]|$)")
+# What makes fewer or other examples out of the records on purpose: in keys, in values, in code.
+_KEYS = re.compile(
+    r"(?i)pack|concat|block_size|max_(?:train_)?(?:samples|examples)|num_(?:train_)?(?:samples|examples)|subset|fraction"
+    r"|percent|subsample|streaming|data_?ratio|shard|sample_size"
+)
+_VALUES = re.compile(r"\[\d*%?:\d*%?\]")
+_CODE = re.compile(
+    r"(?i)train_test_split|random_split|Subset\(|\.take\(|\.select\(|islice|pack(?:ing|ed|_)|group_texts|max_(?:train_)?samples"
+    r"|streaming|\.sample\(|\.shard\("
+)
+
+
+def fewer(ws: Workspace) -> Iterator[tuple[int, int, tuple[tuple[RunFile, Line], ...]]]:
+    """The examples counted and the records of the one training file, with the lines of both."""
+    files = [f for f in ws.by_role("data") if _TRAIN.search(f.name) and not f.good]
+    if len(files) != 1:
+        return
+    held = records(ws, files[0])
+    if not LEAST <= len(held) < RECORDS or _meant(ws):
+        return
+    for log, line in beginnings(ws):
+        if (b"amples" in line.data or b"rain" in line.data) and (m := _COUNTED.match(line.text[:400])):
+            count = int(m["n"].replace(",", ""))
+            if 0 < count < FEW * len(held) and not (_share(count, len(held)) or _grouped(count, held)):
+                yield count, len(held), ((log, line), (files[0], held[-1].line))
+            return
+
+
+def _meant(ws: Workspace) -> bool:
+    for s in read_settings(ws).all:
+        if (_KEYS.search(s.key) and s.value not in (None, False, 0, "")) or _VALUES.search(str(s.value)[:400]):
+            return True
+    code = (f for f in ws.files if f.name.endswith((".py", ".ipynb")) and f.size < CODE_LIMIT)
+    return any(_CODE.search(ws.text(f, CODE_LIMIT)) for f in code)
+
+
+def _share(count: int, held: int) -> bool:
+    """Whether the count is that of one rank among several, or of samples that take some rows each."""
+    return any(abs(count * k - held) <= k for k in range(2, 65))
+
+
+def _grouped(count: int, held: list[Record]) -> bool:
+    """Whether rows belong together by a field (turns of a dialogue), or are the same again: then fewer are meant."""
+    near = max(2, 0.03 * count)
+    names = {name for record in held[:20] for name in record.fields}
+    for name in names:
+        if abs(len({str(record.fields.get(name)) for record in held}) - count) <= near:
+            return True
+    return abs(len({str(record.fields) for record in held}) - count) <= near or _blocks(held)
+
+
+def _blocks(held: list[Record]) -> bool:
+    """Whether blank lines part the rows: a token a line, a sentence a block."""
+    gaps = sum(b.line.number - a.line.number > 1 for a, b in pairwise(held))
+    return gaps > 0.01 * len(held)
+
+
+# ----------
+# Samples that a run wrote down with their lengths: do nearly all of them end where the limit is?
+
+FEWEST = 4  # samples
+SHARE = 0.8  # of them that have the full length
+LINES = 20_000
+_LENGTH = re.compile(
+    r"""[(\[]\s*(\d{1,6})\s+(?:new |generated |output )?tokens?\s*[)\]]|\bgenerated\s+(\d{1,6})\s+(?:new )?tokens?\b"""
+    r"""|["'](?:n_tokens|num_tokens|(?:output|completion|generated|new|response)_(?:tokens|length|len))["']\s*:\s*(\d{1,6})\b"""
+)
+
+
+def at_limit(ws: Workspace, file: RunFile) -> tuple[Line, float] | None:
+    """The first sample of full length and the share of such, where nearly all samples of a file ran to the limit."""
+    asked = {s.value for s in read_settings(ws).asked("max_new_tokens") if not s.file.good}
+    limit = asked.pop() if len(asked) == 1 else None
+    if not isinstance(limit, int) or limit < 2:
+        return None
+    first, full, count = None, 0, 0
+    for number, line in enumerate(ws.lines(file)):
+        if number >= LINES:
+            break
+        for m in _LENGTH.finditer(line.text[:20_000]):
+            length = int(next(g for g in m.groups() if g))
+            if length > limit:
+                return None  # lengths of something else
+            count += 1
+            full += length == limit
+            first = first or (line if length == limit else None)
+    return (first, round(full / count, 3)) if first and count >= FEWEST and full >= SHARE * count else None

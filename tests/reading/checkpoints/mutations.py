@@ -13,11 +13,11 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
-from traindoctor.agent.reading.checkpoints.distributed import distributed_state
+from traindoctor.agent.reading.checkpoints.formats.distributed import distributed_state
 from traindoctor.agent.reading.checkpoints.numbers import examine
 from traindoctor.agent.reading.checkpoints.parts import State
-from traindoctor.agent.reading.checkpoints.state import state_of
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.checkpoints.weights import state_of
+from traindoctor.agent.reading.run.workspace import Workspace
 
 FORMATS = ("safetensors", "torch zip", "torch legacy", "DCP", "ZeRO")
 

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traindoctor.agent.reading.checkpoints.allowed import verdict
-from traindoctor.agent.reading.checkpoints.coverage import Chunk, flaw
-from traindoctor.agent.reading.checkpoints.distributed import DistributedState, distributed_state
+from traindoctor.agent.reading.checkpoints.formats.distributed import Chunk, DistributedState, distributed_state, flaw
+from traindoctor.agent.reading.checkpoints.formats.symbols import verdict
 from traindoctor.agent.reading.checkpoints.numbers import chunks, examine
-from traindoctor.agent.reading.checkpoints.state import state_of
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.checkpoints.weights import state_of
+from traindoctor.agent.reading.run.workspace import Workspace
 
 torch = pytest.importorskip("torch")
 

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from hostile_files import hostile_rest, hostile_safetensors, hostile_zips, legacy, torch_zip
 from hostile_pickles import CALLED, MERELY_UNKNOWN, hostile_pickles, malformed_pickles
-from traindoctor.agent.reading.checkpoints.allowed import verdict
+from traindoctor.agent.reading.checkpoints.formats.symbols import verdict
 
 SECONDS, MEGABYTES = 5.0, 300  # of the processor: a busy machine is no fault of the file
 
 READER = """
 import json, resource, sys, time
 from pathlib import Path
-from traindoctor.agent.workspace import Workspace
-from traindoctor.agent.reading.checkpoints.allowed import verdict
+from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.reading.checkpoints.formats.symbols import verdict
 from traindoctor.agent.reading.checkpoints.numbers import examine
-from traindoctor.agent.reading.checkpoints.state import state_of
+from traindoctor.agent.reading.checkpoints.weights import state_of
 import numpy
 ws = Workspace([Path(sys.argv[1])], may_be_empty=True)
 used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

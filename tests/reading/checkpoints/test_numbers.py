@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.deadline import Deadline
-from traindoctor.agent.errors import ToolError
-from traindoctor.agent.reading.checkpoints import units
-from traindoctor.agent.reading.checkpoints.bits import decoded
-from traindoctor.agent.reading.checkpoints.crc import joined
-from traindoctor.agent.reading.checkpoints.dtypes import KINDS
-from traindoctor.agent.reading.checkpoints.numbers import chunks, examine, numbers_of
-from traindoctor.agent.reading.checkpoints.state import state_of
-from traindoctor.agent.reading.checkpoints.strided import dense
-from traindoctor.agent.reading.checkpoints.tally import Tally
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.core.deadline import Deadline
+from traindoctor.agent.core.errors import ToolError
+from traindoctor.agent.reading.checkpoints import numbers
+from traindoctor.agent.reading.checkpoints.elements import KINDS, decoded
+from traindoctor.agent.reading.checkpoints.formats.torch_files import joined
+from traindoctor.agent.reading.checkpoints.numbers import Tally, chunks, dense, examine, numbers_of
+from traindoctor.agent.reading.checkpoints.weights import state_of
+from traindoctor.agent.reading.run.workspace import Workspace
 
 torch = pytest.importorskip("torch")
 safe = pytest.importorskip("safetensors.torch")
@@ -129,8 +126,8 @@ def test_checksums_join_over_terabytes() -> None:
 
 
 def test_big_tensors_are_cut_into_pieces_and_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "JOB", 4096)
-    monkeypatch.setattr(units, "BLOCK", 1024)
+    monkeypatch.setattr(numbers, "JOB", 4096)
+    monkeypatch.setattr(numbers, "BLOCK", 1024)
     x = torch.randn(50_001, dtype=torch.float64)
     x[12_345] = float("nan")
     torch.save({"x": x, "y": x[1:].clone().to(torch.bfloat16)}, tmp_path / "big.pt")
@@ -160,7 +157,7 @@ def test_a_file_that_shrinks_meanwhile_is_told(tmp_path: Path) -> None:
 
 
 def test_a_pass_ends_with_the_time_of_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "JOB", 1 << 16)
+    monkeypatch.setattr(numbers, "JOB", 1 << 16)
     torch.save({"x": torch.zeros(1_000_000)}, tmp_path / "a.pt")
     ws = Workspace([tmp_path])
     state = state_of(ws, ws.files[0])
@@ -184,6 +181,6 @@ def test_tied_tensors_are_read_once(tmp_path: Path) -> None:
     ws = Workspace([tmp_path])
     state = state_of(ws, ws.files[0])
     plain = [t for t in state.tensors.values() if dense(t)]
-    listed = units.units_of(plain, [(state.file, m) for m in state.members.values()])
+    listed = numbers.units_of(plain, [(state.file, m) for m in state.members.values()])
     assert sum(u.size for u in listed) == sum(m.size for m in state.members.values())
     assert numbers_of(ws, plain)["c"].squares == pytest.approx(float(x[10:20].square().sum()), rel=1e-5)

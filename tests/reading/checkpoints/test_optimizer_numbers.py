@@ -7,21 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from traindoctor.agent.reading.checkpoints import moment_values, pairing
+from traindoctor.agent.reading.checkpoints import optimizer_health, pairing
 from traindoctor.agent.reading.checkpoints.layouts import Checkpoint, checkpoints
 from traindoctor.agent.reading.checkpoints.moments import Moments, Optimizer, number_of
+from traindoctor.agent.reading.checkpoints.pairing import updates_of
 from traindoctor.agent.reading.checkpoints.parts import State
-from traindoctor.agent.reading.checkpoints.updates import updates_of
 from traindoctor.agent.reading.checkpoints.weights import weights_of
-from traindoctor.agent.reading.files import RunFile
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.run.files import RunFile
+from traindoctor.agent.reading.run.workspace import Workspace
 
 
 def test_an_integer_beyond_every_float_is_no_number() -> None:
     assert number_of(10**400) is None
     assert number_of(True) is None
     assert number_of(3) == 3.0
-    assert moment_values._limit([10**400, 0.999]) == moment_values._limit(None)
+    assert optimizer_health._limit([10**400, 0.999]) == optimizer_health._limit(None)
 
 
 def test_moments_are_found_by_the_parameter_or_its_whole() -> None:
@@ -50,7 +50,7 @@ def test_bytes_that_are_gone_leave_the_others_readable(cut) -> None:
     (change,) = pairing.changes(ws, [("w", tensor, tensor)])
     assert not change.read
     moments = Moments("w", "w", State(tensor.file, "safetensors"), {"exp_avg": tensor, "exp_avg_sq": tensor})
-    (values,) = moment_values.values_of(ws, Optimizer(checkpoints(ws)[0], [moments]))
+    (values,) = optimizer_health.values_of(ws, Optimizer(checkpoints(ws)[0], [moments]))
     assert not values.read
     moments.parameter = "layers.0.w"
     assert updates_of(ws, Optimizer(checkpoints(ws)[0], [moments]), weights_of(ws, checkpoints(ws)[0])) == []

@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading.checkpoints.allowed import verdict
-from traindoctor.agent.reading.checkpoints.parts import Damaged, Opaque
-from traindoctor.agent.reading.checkpoints.pickled import Pickle
-from traindoctor.agent.reading.checkpoints.placed import Placing
-from traindoctor.agent.reading.checkpoints.source import Window
-from traindoctor.agent.reading.checkpoints.state import state_of
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.checkpoints.formats.pickled import Pickle
+from traindoctor.agent.reading.checkpoints.formats.placed import Placing
+from traindoctor.agent.reading.checkpoints.formats.symbols import verdict
+from traindoctor.agent.reading.checkpoints.parts import Damaged, Opaque, Window
+from traindoctor.agent.reading.checkpoints.weights import state_of
+from traindoctor.agent.reading.run.workspace import Workspace
 
 keys = (
     st.text() | st.integers(-(1 << 63), 1 << 63) | st.none() | st.booleans() | st.tuples(st.integers(0, 9), st.text())
@@ -38,7 +37,7 @@ values = st.recursive(
 def followed(data: bytes) -> tuple[Any, Pickle]:
     """What our reader makes of a pickle."""
     from traindoctor.agent.reading.checkpoints.parts import State
-    from traindoctor.agent.reading.files import RunFile
+    from traindoctor.agent.reading.run.files import RunFile
 
     with tempfile.TemporaryFile() as f:
         f.write(data)

@@ -11,8 +11,8 @@ from hostile_files import FLOATS, entry, hostile_safetensors, safetensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traindoctor.agent.reading.checkpoints.parts import State
-from traindoctor.agent.reading.checkpoints.state import state_of
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.checkpoints.weights import state_of
+from traindoctor.agent.reading.run.workspace import Workspace
 
 safe = pytest.importorskip("safetensors")
 

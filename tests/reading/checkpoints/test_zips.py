@@ -11,13 +11,12 @@ import pytest
 from hostile_files import FLOATS, TENSOR, hostile_zips, torch_zip, zipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading.checkpoints.archive import read_members
+from traindoctor.agent.reading.checkpoints.formats.torch_files import read_members
 from traindoctor.agent.reading.checkpoints.numbers import examine
-from traindoctor.agent.reading.checkpoints.parts import State
-from traindoctor.agent.reading.checkpoints.source import opened
-from traindoctor.agent.reading.checkpoints.state import state_of
-from traindoctor.agent.reading.files import RunFile
-from traindoctor.agent.workspace import Workspace
+from traindoctor.agent.reading.checkpoints.parts import State, opened
+from traindoctor.agent.reading.checkpoints.weights import state_of
+from traindoctor.agent.reading.run.files import RunFile
+from traindoctor.agent.reading.run.workspace import Workspace
 
 EXPECTED = {
     "no_end": "truncated", "cut_in_data": "truncated", "bytes_after": "corrupt", "bytes_before": "corrupt",

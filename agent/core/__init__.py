@@ -1,0 +1,4 @@
+"""The ground that everything stands on: types, errors, the report, configuration, playbooks, the shell.
+
+Imports nothing of the house but its own neighbours.
+"""

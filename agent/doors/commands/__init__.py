@@ -1,0 +1,1 @@
+"""The commands of the command line. Only typer is imported until a command runs."""

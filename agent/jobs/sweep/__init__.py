@@ -1,0 +1,1 @@
+"""Which node or link of an allocation is bad."""

@@ -1,0 +1,1 @@
+"""The run's own code as syntax trees, and the patterns in it that are known to go wrong."""

@@ -1,0 +1,256 @@
+"""Data pipelines: worker processes, files opened for each item, errors that swallow samples."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..syntax import (
+    Code,
+    Function,
+    Hazard,
+    Project,
+    Syntax,
+    constant,
+    detects,
+    dotted,
+    keyword,
+    last,
+    names,
+    receiver,
+    walk,
+)
+
+# Libraries with native thread pools or locks that do not survive a fork of the process.
+_THREADED = {
+    "polars": "polars", "duckdb": "duckdb", "lance": "lance", "lancedb": "lance", "grpc": "grpc", "jax": "jax",
+    "tensorflow": "tensorflow", "pyarrow.dataset": "pyarrow", "pymongo": "pymongo", "rasterio": "gdal",
+    "google.cloud": "grpc",
+}  # fmt: skip
+_THREADED_CALLS = {"ParquetLoader": "polars", "scan_parquet": "polars", "read_parquet_polars": "polars"}
+_HEAVY_OPENS = frozenset(
+    {"h5py.File", "tarfile.open", "zipfile.ZipFile", "lmdb.open", "pd.read_csv", "pandas.read_csv", "pd.read_parquet",
+     "json.load", "pickle.load", "np.load", "torch.load", "pd.read_json", "VideoReader"}
+)  # fmt: skip
+
+
+def loaders(s: Syntax) -> list[ast.Call]:
+    """Calls that make a data loader."""
+    return [c for c in s.calls if last(c.func).endswith("DataLoader") and (c.args or c.keywords)]
+
+
+@detects("num_workers_fork_threads")
+def forked_threads(code: Code, project: Project) -> Iterator[Hazard]:
+    """Worker processes are forked while a library with a native thread pool is in use: its locks hang for good."""
+    if project.mentions("spawn", "forkserver"):
+        return
+    s = code.syntax
+    with_workers = [c for c in loaders(s) if constant(keyword(c, "num_workers")) not in (None, 0) or _named(c)]
+    if not with_workers:
+        return
+    used = dict(_threaded(s))
+    for line, library in used.items():
+        yield Hazard("num_workers_fork_threads", line, library)
+    if used:
+        for call in with_workers:
+            yield Hazard("num_workers_fork_threads", (keyword(call, "num_workers") or call).lineno, "num_workers")
+
+
+def _named(call: ast.Call) -> bool:
+    workers = keyword(call, "num_workers")
+    return workers is not None and not isinstance(workers, ast.Constant)
+
+
+def _threaded(s: Syntax) -> Iterator[tuple[int, str]]:
+    """Lines that use such a library."""
+    aliases: dict[str, str] = {}
+    for n in s.every(ast.Import, ast.ImportFrom):
+        for a in n.names:
+            full = f"{n.module}.{a.name}" if isinstance(n, ast.ImportFrom) else a.name
+            library = next(
+                (lib for name, lib in _THREADED.items() if full == name or full.startswith(name + ".")), None
+            )
+            if library:
+                aliases[a.asname or a.name.split(".")[0]] = library
+    for call in s.calls:
+        if (library := _THREADED_CALLS.get(last(call.func))) or (
+            library := aliases.get(dotted(call.func).split(".")[0])
+        ):
+            yield call.lineno, library
+
+
+@detects("loader_workers_zero")
+def single_process(code: Code, project: Project) -> Iterator[Hazard]:
+    """Batches are made in the training process itself."""
+    for call in code.syntax.calls_of("DataLoader"):
+        workers = keyword(call, "num_workers")
+        spread = any(k.arg is None for k in call.keywords)
+        if (workers is None and not spread and call.args) or constant(workers) == 0:
+            yield Hazard("loader_workers_zero", (workers or call).lineno, 0)
+
+
+@detects("open_in_getitem", "data_errors_swallowed", "mutable_global")
+def items(code: Code, project: Project) -> Iterator[Hazard]:
+    """What happens for every single item."""
+    s = code.syntax
+    shared = {
+        last(t) for tree in s.trees for n in tree.body
+        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Dict | ast.List) for t in n.targets
+    }  # fmt: skip
+    for function in s.functions:
+        if function.name in ("__getitem__", "forward", "training_step"):
+            yield from _grows(function, shared)
+        if function.name not in ("__getitem__", "__iter__", "collate_fn"):
+            continue
+        for n in walk(function):
+            if isinstance(n, ast.Call) and dotted(n.func) in _HEAVY_OPENS and function.name == "__getitem__":
+                yield Hazard("open_in_getitem", n.lineno, dotted(n.func))
+            elif isinstance(n, ast.ExceptHandler) and catches_all(n):
+                yield Hazard("data_errors_swallowed", n.lineno, function.name)
+
+
+def catches_all(handler: ast.ExceptHandler) -> bool:
+    """Whether any error ends here unseen."""
+    everything = handler.type is None or last(handler.type) in ("Exception", "BaseException")
+    return everything and not any(isinstance(b, ast.Raise) for b in walk(handler))
+
+
+def _grows(function: Function, shared: set[str]) -> Iterator[Hazard]:
+    """Module-level containers that a function adds to."""
+    for n in walk(function):
+        if isinstance(n, ast.Call) and last(n.func) in ("append", "extend") and isinstance(n.func, ast.Attribute):
+            name = last(n.func.value) if isinstance(n.func.value, ast.Name) else ""
+        elif isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript):
+            name = last(n.targets[0].value) if isinstance(n.targets[0].value, ast.Name) else ""
+        else:
+            continue
+        if name in shared:
+            yield Hazard("mutable_global", n.lineno, name)
+
+
+# ----------
+# Generation, rewards and weight updates of an engine.
+
+_STOPS = ("stop", "stop_strings", "stop_sequences", "stop_words", "until", "stop_str")
+_LOADS = frozenset({"load_weights", "update_weights", "load_state_dict", "update_named_param", "collective_rpc",
+                    "update_weights_from_tensor", "sync_weights", "set_weights", "update_weight"})  # fmt: skip
+_COPIES = frozenset({"clone", "deepcopy", "save", "contiguous", "cpu"})
+
+
+@detects("stop_string_generic")
+def stops(code: Code, project: Project) -> Iterator[Hazard]:
+    """A stop string that is a plain word, which an answer may well contain."""
+    for call in code.syntax.calls:
+        for argument in call.keywords:
+            if argument.arg in _STOPS:
+                yield from _plain_words(argument.value)
+    for n in code.syntax.every(ast.Assign):
+        if any(last(t).lower() in _STOPS for t in n.targets):
+            yield from _plain_words(n.value)
+    for n in code.syntax.every(ast.Dict):
+        for key, value in zip(n.keys, n.values, strict=True):
+            if constant(key) in _STOPS:
+                yield from _plain_words(value)
+
+
+def _plain_words(value: ast.expr) -> Iterator[Hazard]:
+    listed = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+    for element in listed:
+        word = constant(element)
+        if isinstance(word, str) and re.fullmatch(r"[A-Za-z]{2,14}", word):
+            yield Hazard("stop_string_generic", element.lineno, word)
+
+
+@detects("regex_extraction_last_number")
+def extraction(code: Code, project: Project) -> Iterator[Hazard]:
+    """The last number of a completion counts as its answer, whatever it is."""
+    if not code.mentions("findall"):
+        return
+    for function in code.syntax.functions:
+        searched = [
+            n for n in walk(function)
+            if isinstance(n, ast.Call) and last(n.func) == "findall" and any(r"\d" in str(constant(a)) for a in n.args)
+        ]  # fmt: skip
+        for n in walk(function):
+            end = n.slice if isinstance(n, ast.Subscript) else None
+            if searched and isinstance(end, ast.UnaryOp) and constant(end.operand) == 1:
+                yield Hazard("regex_extraction_last_number", end.lineno, function.name)
+                break
+
+
+@detects("unmerge_before_load")
+def unmerged(code: Code, project: Project) -> Iterator[Hazard]:
+    """Weights are taken while an adapter is merged, the adapter is taken out, and only then they are loaded.
+
+    A state dict holds the live tensors: unmerging changes them back.
+    """
+    if not code.mentions("unmerge_adapter"):
+        return
+    for function in code.syntax.functions:
+        calls = sorted((n for n in walk(function) if isinstance(n, ast.Call)), key=lambda c: (c.lineno, c.col_offset))
+        merges = [c for c in calls if last(c.func) == "merge_adapter"]
+        unmerges = [c for c in calls if last(c.func) == "unmerge_adapter"]
+        for merge in merges:
+            unmerge = next((c for c in unmerges if c.lineno > merge.lineno), None)
+            if unmerge is None:
+                continue
+            between = [c for c in calls if merge.lineno < c.lineno <= unmerge.lineno]
+            taken = [c for c in between if last(c.func) == "state_dict"]
+            if not taken or any(last(c.func) in _COPIES | _LOADS for c in between):
+                continue
+            for load in calls:
+                if load.lineno > unmerge.lineno and last(load.func) in _LOADS:
+                    yield Hazard("unmerge_before_load", unmerge.lineno, function.name)
+                    yield Hazard("unmerge_before_load", load.lineno, last(load.func))
+
+
+@detects("request_order")
+def asleep(code: Code, project: Project) -> Iterator[Hazard]:
+    """An engine is put to sleep and gets new weights before it is woken."""
+    if not code.mentions("sleep", "release_memory"):
+        return
+    for function in code.syntax.functions:
+        sleeping = 0
+        for call in sorted(
+            (n for n in walk(function) if isinstance(n, ast.Call)), key=lambda c: (c.lineno, c.col_offset)
+        ):
+            said = _request(call)
+            if re.search(r"wake_?up|resume_memory", said):
+                sleeping = 0
+            elif re.search(r"(^|/|\.)sleep$|release_memory", said) and not said.startswith(("time.", "asyncio.")):
+                sleeping = call.lineno
+            elif sleeping and re.search(r"update_weight|load_weights|update_named_param|weight_update", said):
+                yield Hazard("request_order", sleeping, "sleep")
+                yield Hazard("request_order", call.lineno, said.rsplit("/", 1)[-1].rsplit(".", 1)[-1])
+
+
+def _request(call: ast.Call) -> str:
+    """What a call asks for: the end of a URL that it posts to, else its own name."""
+    if last(call.func) in ("post", "get", "put", "request"):
+        for argument in call.args:
+            text = "".join(str(constant(n)) for n in walk(argument) if isinstance(n, ast.Constant))
+            if "/" in text:
+                return text.split("?")[0]
+    return dotted(call.func) if receiver(call) is not None else ""
+
+
+@detects("reward_errors_swallowed", "reward_returns_nothing")
+def rewards(code: Code, project: Project) -> Iterator[Hazard]:
+    """Reward functions that turn their own errors into a score, or give none on some path."""
+    for function in code.syntax.functions:
+        if not re.search(r"reward|score_fn|compute_score|grade|verif", function.name, re.IGNORECASE):
+            continue
+        for n in walk(function):
+            if isinstance(n, ast.ExceptHandler) and (n.type is None or last(n.type) in ("Exception", "BaseException")):
+                scored = [b for b in walk(n) if isinstance(b, ast.Return | ast.Pass | ast.Continue)]
+                if scored and not any(isinstance(b, ast.Raise) for b in walk(n)):
+                    yield Hazard("reward_errors_swallowed", n.lineno, function.name)
+        if _returns(function) and isinstance(function.body[-1], ast.If) and not function.body[-1].orelse:
+            yield Hazard("reward_returns_nothing", function.lineno, function.name)
+
+
+def _returns(function: Function) -> bool:
+    return any(isinstance(n, ast.Return) and n.value is not None for n in walk(function, False)) and not (
+        {"yield"} & names(function)
+    )

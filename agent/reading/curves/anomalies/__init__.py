@@ -1,0 +1,1 @@
+"""What is unusual about a curve. Pure: series in, findings out; tools turn them into evidence."""

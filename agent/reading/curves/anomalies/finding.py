@@ -1,0 +1,113 @@
+"""A fact about curves before it becomes evidence, and the curves that belong together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...run.files import Line, RunFile
+from ..series import Series
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A key and a value, at a point of a series or at a line of a file."""
+
+    key: str
+    value: Any
+    series: Series | None = None
+    index: int = 0
+    file: RunFile | None = None
+    line: Line | None = None
+
+    @property
+    def step(self) -> int | None:
+        """Training step of the point, where the log names steps."""
+        return int(self.series.steps[self.index]) if self.series is not None and self.series.stepped else None
+
+
+@dataclass
+class Curve:
+    """The finite points of a series, with their places in it. `fair` is what medians are taken over."""
+
+    series: Series
+
+    @cached_property
+    def index(self) -> np.ndarray:
+        """Places of the finite points in the series."""
+        return np.flatnonzero(self.series.finite)
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """Finite values."""
+        return self.series.values[self.index]
+
+    @cached_property
+    def steps(self) -> np.ndarray:
+        """Steps of the finite values."""
+        return self.series.steps[self.index]
+
+    @cached_property
+    def fair(self) -> np.ndarray:
+        """Finite values that were not kept for being extreme."""
+        return self.series.values[self.series.finite & self.series.fair]
+
+    def at(self, key: str, value: Any, position: int) -> Finding:
+        """A finding at one of the finite points."""
+        return Finding(key, value, self.series, int(self.index[position]))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass
+class Group:
+    """The curves of one run, rank and variant in one file: by canonical metric, the fullest of each."""
+
+    series: dict[str, Series] = field(default_factory=dict)
+
+    def curve(self, *metrics: str) -> Curve | None:
+        """The curve of the first of these metrics that is there and has a finite point."""
+        for metric in metrics:
+            found = self.series.get(metric)
+            if found is not None and found.finite.any():
+                return Curve(found)
+        return None
+
+    @property
+    def rl(self) -> bool:
+        """Whether this run optimises a reward: its loss then hovers around zero and says little."""
+        return any(s.rl for s in self.series.values())
+
+    @property
+    def nonfinite(self) -> int:
+        """NaN and Inf in all its series."""
+        return sum(s.nans + s.infs for s in self.series.values())
+
+
+def groups(series: Iterable[Series]) -> list[Group]:
+    """Curves that belong together: same file (or store of one run), rank and variant."""
+    found: dict[tuple, Group] = defaultdict(Group)
+    for s in series:
+        group = found[(_home(s.file.name), s.rank, s.variant)].series
+        held = group.get(s.metric)
+        if held is None or s.count > held.count:
+            group[s.metric] = s
+    return list(found.values())
+
+
+def _home(name: str) -> str:
+    """Where the curves of one run stand together: the file, or a store's folder with a file for each metric."""
+    return name.rpartition("/metrics/")[0] or name
+
+
+def plain(value: float) -> float | int:
+    """A number as it would be written: whole numbers without a fraction, seven digits otherwise."""
+    if float(value).is_integer() and abs(value) < 1e15:
+        return int(value)
+    return float(f"{value:.7g}")

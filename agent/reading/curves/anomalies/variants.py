@@ -1,0 +1,237 @@
+"""Variants of a run side by side: who ended where, and ratios that equal a setting."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from ...run.files import RunFile
+from ...run.metric_names import meaning, normal, setting
+from ...settings.settings import PlainSetting
+from ..formats.metric_tables import SweepRow
+from ..series import Series
+from .finding import Curve, Finding, plain
+
+_COMPARED = {
+    "loss": False, "eval_loss": False, "eval_perplexity": False, "perplexity": False, "grad_norm": None, "reward": True,
+    "eval_reward": True, "accuracy": True, "eval_accuracy": True, "success": True, "throughput": True, "tflops": True,
+    "step_time": False, "initial_loss": False,
+}  # fmt: skip
+_MAX_VARIANTS = 16
+_AT = re.compile(r"_at_.*$|_?(?:step|iter|epoch)_?\d+$")
+_COARSE = {"world_size", "global_batch_size", "micro_batch_size"}
+
+
+def variant_findings(series: Sequence[Series], settings: Sequence[PlainSetting]) -> Iterator[Finding]:
+    """Outcome of each variant, best and worst, and exact ratios between them."""
+    by_metric: dict[str, dict[str, Series]] = defaultdict(dict)
+    for s in series:
+        if s.metric in _COMPARED and s.finite.any() and (s.rank or 0) == 0:
+            held = by_metric[s.metric].get(s.label)
+            if held is None or s.count > held.count:
+                by_metric[s.metric][s.label] = s
+    for metric, curves in by_metric.items():
+        if not 2 <= len(curves) <= _MAX_VARIANTS or not _comparable(curves):
+            continue
+        yield from _outcomes(metric, curves)
+        yield from _ratios(metric, curves, settings)
+        yield from _identical(metric, curves)
+    yield from _eval_alone(by_metric["eval_loss"], by_metric["loss"])
+    yield from _finite_elsewhere(series)
+
+
+def _identical(metric: str, curves: dict[str, Series]) -> Iterator[Finding]:
+    """Two variants with the same numbers to the last digit: what differs between them has no effect."""
+    if metric not in ("loss", "eval_loss", "reward"):
+        return
+    for a, b in combinations(curves, 2):
+        one, other = curves[a].values, curves[b].values
+        if len(one) >= 5 and len(one) == len(other) and len(np.unique(one)) >= 4 and np.array_equal(one, other):
+            for name in (a, b):
+                curve = Curve(curves[name])
+                yield curve.at("variant.identical", f"{metric}: {a}, {b}", len(curve) - 1)
+            return
+
+
+def _finite_elsewhere(series: Sequence[Series]) -> Iterator[Finding]:
+    """The variant whose training loss is never finite while that of a named sibling always is."""
+    held: dict[str, Series] = {}
+    for s in series:
+        named = s.metric == "loss" and s.count and (s.rank or 0) == 0 and (s.variant or s.file.variant)
+        if named and (s.label not in held or s.count > held[s.label].count):
+            held[s.label] = s
+    broken = [s for s in held.values() if not s.finite.any()]
+    sound = [s for s in held.values() if s.finite.all()]
+    if broken and sound and len(held) <= _MAX_VARIANTS:
+        for s in broken:
+            yield Finding("variant.nonfinite_alone", s.label, s, 0)
+        yield Finding("variant.finite", sound[0].label, sound[0], 0)
+
+
+def _comparable(curves: dict[str, Series]) -> bool:
+    """Files are variants of one another when they were told to be, or are named alike; ranks are not."""
+    named = [s.variant or s.file.variant for s in curves.values()]
+    if all(named):
+        return len(set(named)) > 1
+    shapes = {
+        normal("".join("#" if c.isdigit() else c for c in PurePosixPath(s.file.name).name)) for s in curves.values()
+    }
+    ranked = any(s.rank is not None or s.file.rank is not None for s in curves.values())
+    return len(shapes) == 1 and not ranked
+
+
+def _last(s: Series) -> tuple[float, int]:
+    curve = Curve(s)
+    share = curve.values[-max(1, len(curve) // 10) :]
+    return float(np.median(share)), len(curve) - 1
+
+
+def _outcomes(metric: str, curves: dict[str, Series]) -> Iterator[Finding]:
+    if metric == "grad_norm":
+        return
+    ends = {name: _last(s) for name, s in curves.items()}
+    for name, (value, at) in ends.items():
+        told = {
+            "variant": name,
+            "metric": metric,
+            "last": plain(round(value, 6)),
+            "first": plain(Curve(curves[name]).values[0]),
+        }
+        yield Curve(curves[name]).at("variant.outcome", told, at)
+    more_is_better = _COMPARED[metric]
+    if more_is_better is None:
+        return
+    order = sorted(ends, key=lambda n: ends[n][0], reverse=more_is_better)
+    best, worst = ends[order[0]][0], ends[order[-1]][0]
+    if abs(best - worst) > 0.05 * max(abs(best), abs(worst), 1e-9):
+        for key, name in (("variant.best", order[0]), ("variant.worst", order[-1])):
+            yield Curve(curves[name]).at(key, name, ends[name][1])
+
+
+def _ratios(metric: str, curves: dict[str, Series], settings: Sequence[PlainSetting]) -> Iterator[Finding]:
+    """Ratios of the first values that equal a ratio of settings, or a whole number."""
+    if metric not in ("loss", "eval_loss", "grad_norm", "perplexity", "eval_perplexity"):
+        return
+    names = list(curves)
+    base_of = {n: Curve(curves[n]) for n in names}
+    pairs = []
+    for a, b in combinations(names, 2):
+        for place, word in ((0, "first"), (-1, "last")):
+            low, high = sorted((a, b), key=lambda n: base_of[n].values[place])
+            small, big = float(base_of[low].values[place]), float(base_of[high].values[place])
+            if small <= 0 or big / small < 1.4:
+                continue
+            pairs.append((low, high, place, word, big / small))
+            break
+    told = 0
+    for low, high, place, word, ratio in pairs:
+        matched = _matching(ratio, base_of[low].series, base_of[high].series, settings)
+        whole = "loss" in metric and 1.9 < ratio < 16.5 and abs(ratio / round(ratio) - 1) < 0.005
+        if not (matched or whole) or any(base_of[n].series.rl for n in (low, high)) or told >= 4:
+            continue
+        told += 1
+        named = matched[0] if matched else None
+        text = {"metric": metric, "ratio": round(ratio, 4), "low": low, "high": high, "at": word, "setting": named}
+        key = "eval.loss_ratio_between_variants" if metric == "eval_loss" else "variant.metric_ratio"
+        for name in (high, low):
+            where = len(base_of[name]) - 1 if place else 0
+            yield base_of[name].at(key, plain(round(ratio, 3)), where)
+        yield base_of[high].at("variant.ratio", text, len(base_of[high]) - 1 if place else 0)
+        if matched:
+            yield Finding("loss.proportional_to", matched[0], file=matched[1].file, line=matched[1].line)
+
+
+def _eval_alone(held: dict[str, Series], train: dict[str, Series]) -> Iterator[Finding]:
+    """Variants that train alike and validate apart: the measuring differs, not the learning."""
+    for a, b in combinations([n for n in held if n in train][:_MAX_VARIANTS], 2):
+        ends = [_last(s)[0] for s in (held[a], held[b], train[a], train[b])]
+        if min(ends) > 0 and max(ends[:2]) > 1.4 * min(ends[:2]) and max(ends[2:]) < 1.05 * min(ends[2:]):
+            high = held[a] if ends[0] > ends[1] else held[b]
+            yield Curve(high).at("eval.differs_while_train_equal", plain(round(max(ends[:2]) / min(ends[:2]), 4)), -1)
+
+
+def _matching(
+    ratio: float, low: Series, high: Series, settings: Sequence[PlainSetting]
+) -> tuple[str, PlainSetting] | None:
+    """The setting that differs between two variants by the same ratio."""
+    of_low, of_high = _settings_of(low, settings), _settings_of(high, settings)
+    # More processes go with every layout: a layout that fits as well is the nearer reason.
+    for name, there in sorted(of_high.items(), key=lambda item: item[0] in _COARSE):
+        here = of_low.get(name)
+        base = here.value if here else 1.0
+        if base > 0 and there.value != base and abs(there.value / base / ratio - 1) < 0.02:
+            return name, there
+    return None
+
+
+def _settings_of(series: Series, settings: Sequence[PlainSetting]) -> dict[str, PlainSetting]:
+    """Numbers set in the variant's own log, or in files of the same variant."""
+    found: dict[str, PlainSetting] = {}
+    for s in settings:
+        same = s.file.name == series.file.name or (s.file.variant is not None and s.file.variant == series.file.variant)
+        if same and s.name not in ("learning_rate", "temperature"):
+            found.setdefault(s.name, s)
+    return found
+
+
+def sweep_findings(file: RunFile, rows: Sequence[SweepRow]) -> Iterator[Finding]:
+    """A table of settings against results: outcome per row, and results proportional to a setting."""
+    columns = list(dict.fromkeys(c for r in rows for c in r.cells))
+    results = [c for c in columns if _is_result(c)]
+    knobs = [c for c in columns if c not in results]
+    if not results or len(rows) < 2:
+        return
+    for row in rows[:_MAX_VARIANTS]:
+        name = ", ".join(f"{c}={row.cells[c]}" for c in knobs[:4] if c in row.cells)
+        for c in results[:3]:
+            value = row.cells.get(c)
+            if isinstance(value, float):
+                told = {"variant": name, "metric": normal(c), "last": plain(value)}
+                yield Finding("variant.outcome", told, file=file, line=row.line)
+    for result in results:
+        yield from _proportional(file, rows, result, knobs)
+        yield from _finite_rows(file, rows, result, knobs)
+
+
+def _finite_rows(file: RunFile, rows: Sequence[SweepRow], result: str, knobs: Sequence[str]) -> Iterator[Finding]:
+    """Trials that end in NaN beside trials that do not."""
+    broken = [r for r in rows if str(r.cells.get(result)).strip().lower() in ("nan", "inf", "-inf", "-nan")]
+    sound = [r for r in rows if isinstance(v := r.cells.get(result), float) and np.isfinite(v)]
+    if not broken or not sound or len(rows) > _MAX_VARIANTS:
+        return
+    for key, found in (("variant.finite", sound), ("variant.nonfinite_alone", broken)):
+        for r in found[:2]:
+            yield Finding(key, ", ".join(str(r.cells[c]) for c in knobs[:4] if c in r.cells), file=file, line=r.line)
+
+
+def _is_result(column: str) -> bool:
+    """Whether a column holds what came out: a metric, also one taken at some step (`loss_at_100`, `loss_step20`)."""
+    found = meaning(column) or meaning(_AT.sub("", column.lower()), True)
+    return found is not None and found.metric not in ("step", "epoch") and not setting(column)
+
+
+def _proportional(file: RunFile, rows: Sequence[SweepRow], result: str, knobs: Sequence[str]) -> Iterator[Finding]:
+    about_loss = "loss" in result.lower()
+    for knob in knobs:
+        name = setting(knob)
+        cells = [(r.cells.get(knob), r.cells.get(result), r.line) for r in rows]
+        pairs = [(x, y, at) for x, y, at in cells if isinstance(x, float) and isinstance(y, float) and x > 0 and y > 0]
+        if len(pairs) < 3 or name in (None, "learning_rate"):
+            continue
+        x, y = np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs])
+        if x.max() < 1.9 * x.min() or y.max() < 1.7 * y.min():
+            continue
+        quotient = y / x
+        exponent = float(np.polyfit(np.log(x), np.log(y), 1)[0])
+        if quotient.max() / quotient.min() < 1.35 and abs(exponent - 1) < 0.2:
+            low, high = pairs[int(np.argmin(y))], pairs[int(np.argmax(y))]
+            key = "loss.proportional_to" if about_loss else "variant.proportional_to"
+            yield Finding(key, name, file=file, line=high[2])
+            yield Finding(key, name, file=file, line=low[2])
+            yield Finding("variant.metric_ratio", plain(round(float(y.max() / y.min()), 3)), file=file, line=high[2])
+            return

@@ -1,0 +1,1 @@
+"""Metrics out of text: log lines, fixed layouts, tables and histories in JSON."""

@@ -1,0 +1,293 @@
+"""How a run and each of its logs end: died, hung, finished, still running, or simply no more lines."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from ..run.clocks import earlier
+from ..run.files import Line, RunFile
+from ..scan.logpass import FileSummary, LogPass
+from ..settings.settings import Settings, read_settings
+from .attempts import body_of, finished_line, restarts
+from .failures import Failures, Note
+from .job_record import JobRecord, last_records
+from .tracebacks import Failure
+
+if TYPE_CHECKING:
+    from ..run.workspace import Workspace
+
+
+# ----------
+# Whether a log's last progress stands where the run was to end: its own counter, or the steps and epochs asked for.
+
+
+_STEP = re.compile(
+    r"(?i)\b(?:global[_ ]?|train(?:ing)?[_ ]?)?(?:step|iter|iteration)s?\b\s{0,2}[:=\[#(]{0,2}\s{0,6}(\d{1,9})"
+    r"(?:\s{0,2}(?:/|of)\s{0,6}(\d{1,9}))?"
+)
+_EPOCH = re.compile(
+    r"(?i)\bep(?:och)?\b[\s:=\[#(]{0,6}(\d{1,6})\]?(?:\s{0,2}(?:/|of)\s{0,6}(\d{1,6}))?"
+    r"(?:.{0,4}\[\s{0,6}(\d{1,9})\s{0,2}/\s{0,6}(\d{1,9}))?"
+)
+_WITHIN = re.compile(r"(?i)\b(?:step|iter|iteration|batch)s?\b[\s:=\[#(]{0,6}\d{1,9}(?:\s{0,2}(?:/|of)\s{0,6}\d{1,9})?")
+_OTHER = re.compile(
+    r"(?i)(?<![a-z0-9_])(?:eval(?:uat\w{1,4})?|valid(?:at\w{1,4})?|val|test(?:ing)?)\b"
+    r"(?!\s(?:loss|acc|ppl|perp|bpb|err|f1|score)|[\s:=]{1,3}\d{1,9}\.\d)"
+)
+_OPENS = re.compile(
+    r"(?i)\b(?:saving|validating|evaluating|testing|uploading|exporting|merging|writing|validation|evaluation|"
+    r"(?:begin|start|run)\w{0,4} (?:eval|valid|test|sav)\w{0,8})\b"
+)
+_CLOSES = re.compile(r"(?i)\b(?:saved|wrote|written|done|complete[d]?|finished|uploaded|exported)\b")
+_LOGGED = 0.03  # of the way, by which the last line that is logged may stand before the end
+_FEWEST = 5  # steps; a shorter count is one of other things
+
+
+def at_planned_end(body: str, settings: Settings) -> bool:
+    """Whether a line of progress is of the last step, or near the end of the last epoch, that was asked for."""
+    if _OTHER.search(body):
+        return False
+    steps, epochs = _asked(settings, "max_steps"), _asked(settings, "epochs")
+    epoch, step = _EPOCH.search(body), _STEP.search(body)
+    if epoch is None:
+        return _reached(step, steps)
+    number, count = int(epoch[1]), int(epoch[2] or epochs or 0)
+    if count < 2 or number not in (count, count - 1) or (epoch[2] and number != count):
+        # a count within an epoch that is not the last says nothing of the whole, the steps asked for do
+        return step is not None and steps is not None and _near(int(step[1]), steps)
+    if epoch[3]:
+        return int(epoch[3]) >= 0.8 * int(epoch[4])
+    return _reached(step, steps) if step or _WITHIN.search(body) else number == count or epoch[2] is None
+
+
+def of_the_whole(body: str, texts: Iterable[str], settings: Settings) -> bool:
+    """Whether the counter of the log's last progress is one of the run: it never began anew, the epoch is the last.
+
+    Args:
+        texts: the lines of the log, in their order.
+    """
+    step = _STEP.search(body)
+    total = int(step[2]) if step and step[2] else 0
+    asked = int(_asked(settings, "epochs") or 0)
+    highest, fell, first, last, count = 0, False, 1, None, 0
+    for text in texts:
+        if "tep" not in text and "iter" not in text and "po" not in text.lower():
+            continue
+        if _OTHER.search(text):
+            continue
+        for m in _STEP.finditer(text):
+            if total and m[2] and int(m[2]) == total:
+                fell = fell or int(m[1]) < highest - total / 2
+                highest = max(highest, int(m[1]))
+        if m := _EPOCH.search(text):
+            first, last, count = min(first, int(m[1])), int(m[1]), int(m[2] or asked)
+    if last is not None and count >= 2 and last < count - (first == 0):
+        steps = _asked(settings, "max_steps")
+        return step is not None and steps is not None and _near(int(step[1]), steps) and not fell
+    # in the last epoch a count may have begun anew with each epoch
+    return not fell or (last is not None and count >= 2)
+
+
+def phase_opened(texts: Iterable[str]) -> bool:
+    """Whether the lines after the last progress begin something (a save, a validation) and do not say that it ended."""
+    opened = False
+    for text in texts:
+        opened = not _CLOSES.search(text) and (opened or _OPENS.search(text) is not None)
+    return opened
+
+
+def _near(number: int, count: float) -> bool:
+    return count >= _FEWEST and (1 - _LOGGED) * count <= number <= count + 1
+
+
+def _reached(step: re.Match[str] | None, asked: float | None) -> bool:
+    if step is None:
+        return False
+    return _near(int(step[1]), float(step[2]) if step[2] else asked or 0.0)
+
+
+def _asked(settings: Settings, name: str) -> float | None:
+    """The largest number that a call, a configuration or a print gives; a default of the code where there is none."""
+    found = [
+        s for s in (*settings.used(name), *settings.asked(name))
+        if isinstance(s.value, int | float) and s.value > 0 and not s.file.good
+    ]  # fmt: skip
+    return max((float(s.value) for s in found if not s.default or all(f.default for f in found)), default=None)
+
+
+# ----------
+
+State = Literal["died", "hung", "running", "finished", "unknown"]
+FRESH = 600.0  # seconds since the last write within which a log counts as still being written
+COUNTED = 256 << 20  # bytes of a log whose counters are followed from the start
+_DEADLY = ("exit", "killed", "signal")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one log ends. `silent`: it stops in normal progress, with no error and no end."""
+
+    file: RunFile
+    state: State
+    last: Line | None
+    finished: Line | None = None
+    silent: bool = False
+
+
+@dataclass(slots=True)
+class Endings:
+    """How the run ends: its state, the line that decides it, and each log."""
+
+    state: State = "unknown"
+    files: list[Ending] = field(default_factory=list)
+    decides: tuple[RunFile, Line] | None = None
+    healthy: bool = False
+    recovered: bool = False  # an attempt failed, and a later one reached the end
+
+
+def endings(ws: Workspace, found: LogPass, wrong: Failures) -> Endings:
+    """Judge every log file (captures and lists have no end) and the run as a whole; made once."""
+    return ws.memo("endings", lambda: _judge(ws, found, wrong))
+
+
+def _judge(ws: Workspace, found: LogPass, wrong: Failures) -> Endings:
+    result = Endings()
+    units: dict[str, list[Failure]] = defaultdict(list)
+    notes: dict[str, list[Note]] = defaultdict(list)
+    for unit in wrong.units:
+        units[unit.file.name].append(unit)
+    for note in wrong.notes:
+        notes[note.file.name].append(note)
+    for name, summary in found.files.items():
+        if summary.file.role == "log" and not summary.file.good:
+            ending = _ending(summary, units[name], notes[name])
+            place = summary.last_progress
+            if ending.silent and place is not None and _planned(ws, summary, place):
+                ending = Ending(ending.file, "finished", ending.last, place)
+            result.files.append(ending)
+    records = last_records(ws)
+    past = _past(result.files, found) | (_overtaken(result.files) if _ended_well(records) else set())
+    result.state = _recorded(_state([f for f in result.files if f.file.name not in past], wrong), records)
+    result.decides = _deciding(result, wrong)
+    trouble = any(not u.cascade for u in wrong.units) or any(
+        n.kind != "error" and n.value != "teardown" for n in wrong.notes
+    )
+    result.healthy = result.state == "finished" and not trouble
+    again = bool(past) or any(restarts(s) for s in found.files.values() if s.file.role == "log")
+    again = again or _ended_well(records)
+    result.recovered = result.state == "finished" and bool(wrong.units) and again
+    return result
+
+
+def _ended_well(records: list[JobRecord]) -> bool:
+    return bool(records) and all(r.over and r.code == 0 for r in records)
+
+
+def _recorded(state: State, records: list[JobRecord]) -> State:
+    """The state, with what a supervisor saw: an exit code says more than how a log sounds, except of what was raised.
+
+    A command line can swallow a failure (`train.py || true`), so code 0 makes up for no traceback.
+    """
+    if any(r.hung for r in records):
+        return "hung"
+    if any(r.failed for r in records):
+        return "died"
+    if _ended_well(records) and state in ("unknown", "running"):
+        return "finished"
+    alive = any(not r.over and r.state == "running" for r in records)
+    return "running" if alive and state in ("unknown", "finished") else state
+
+
+def _planned(ws: Workspace, summary: FileSummary, place: Line) -> bool:
+    """Whether the last progress is where the run was to end, by its line, by the log before and by what follows."""
+    body, h, settings = body_of(place.data, summary), summary.harvest, read_settings(ws)
+    if summary.file.size > COUNTED or not at_planned_end(body, settings):
+        return False
+    after = h.tail[max(0, place.offset + len(place.data) - h.tail_offset) :].decode(errors="replace")
+    if phase_opened(after.split("\n")):
+        return False
+    return of_the_whole(body, (line.text for line in ws.lines(summary.file)), settings)
+
+
+def _past(files: list[Ending], found: LogPass) -> set[str]:
+    """Logs of attempts that died before another one began that reached the end."""
+    ended = [found.files[f.file.name] for f in files if f.state == "finished"]
+    return {
+        f.file.name
+        for f in files
+        if f.state in ("died", "hung")
+        and any(
+            s.file.run == f.file.run
+            and s.file.variant == f.file.variant
+            and earlier(found.files[f.file.name].last_stamp, s.first_stamp)
+            for s in ended
+        )
+    }
+
+
+def _overtaken(files: list[Ending]) -> set[str]:
+    """Logs of earlier attempts than the last one; of a job that ended well what broke off there is past.
+
+    A log that all attempts share is one of the last.
+    """
+    last = max((f.file.attempt or 0 for f in files), default=0)
+    return {f.file.name for f in files if f.file.rank is not None and (f.file.attempt or 0) < last}
+
+
+def _ending(summary: FileSummary, units: list[Failure], notes: list[Note]) -> Ending:
+    file = summary.file
+    finished = finished_line(summary, max((u.line.number for u in units), default=0))
+    last = summary.last_line
+    if finished is not None:
+        return Ending(file, "finished", last, finished)
+    if units or any(n.kind in _DEADLY for n in notes):
+        hung = all(u.cascade not in (None, "peer_lost") for u in units) and any(map(_timed_out, notes))
+        return Ending(file, "hung" if hung else "died", last)
+    if any(map(_timed_out, notes)):
+        return Ending(file, "hung", last)
+    if _fresh(file):
+        return Ending(file, "running", last)
+    progress = summary.last_progress
+    silent = not notes and progress is not None and last is not None and last.number - progress.number <= 3
+    return Ending(file, "unknown", last, None, silent)
+
+
+def _timed_out(note: Note) -> bool:
+    """A watchdog that saw a collective time out; one that saw it fail tells of a death instead."""
+    return note.value == "watchdog" and "time" in note.read.body.lower() and "exception:" not in note.read.body
+
+
+def _fresh(file: RunFile) -> bool:
+    try:
+        return 0 <= time.time() - file.path.stat().st_mtime < FRESH and file.size > 1 << 16
+    except OSError:
+        return False
+
+
+def _state(files: list[Ending], wrong: Failures) -> State:
+    states = {f.state for f in files}
+    if wrong.first is not None:
+        return "finished" if "finished" in states and "died" not in states else "died"
+    for state in ("hung", "died", "finished", "running"):
+        if state in states:
+            return state  # type: ignore[return-value]
+    return "unknown"
+
+
+def _deciding(result: Endings, wrong: Failures) -> tuple[RunFile, Line] | None:
+    if result.state == "died" and wrong.first is not None:
+        return wrong.first.file, wrong.first.line
+    for end in result.files:
+        if end.state == result.state:
+            line = end.finished or end.last
+            if line is not None:
+                return end.file, line
+    # what a supervisor saw is in no line: the last one of the last attempt stands for it
+    known = [e for e in result.files if e.last is not None and result.state in ("died", "hung", "finished")]
+    last = max(known, key=lambda e: e.file.attempt or 0, default=None)
+    return (last.file, last.last) if last is not None and last.last is not None else None

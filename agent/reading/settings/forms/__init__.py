@@ -1,0 +1,1 @@
+"""Readers of settings, one a form of text: tables, JSON and YAML, Python, shell, and what a log prints."""

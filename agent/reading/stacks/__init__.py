@@ -1,0 +1,1 @@
+"""Where processes stood: printed stacks, live ones, and PyTorch's flight recorder."""

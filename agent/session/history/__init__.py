@@ -1,0 +1,1 @@
+"""What this team's jobs failed of before, and what they really were."""

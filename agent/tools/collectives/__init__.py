@@ -1,0 +1,1 @@
+"""NCCL, timeouts of collectives, and the flight recorder."""

@@ -1,0 +1,1 @@
+"""What the logs say and who says it."""

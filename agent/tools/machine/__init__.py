@@ -1,0 +1,1 @@
+"""GPUs, kernel, host, links, storage, scheduler and supervisor."""

@@ -1,0 +1,1 @@
+"""What ran out of memory, what would fit, and what is held."""

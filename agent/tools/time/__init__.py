@@ -1,0 +1,1 @@
+"""Where processes stand and where the time goes."""

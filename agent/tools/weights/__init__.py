@@ -1,0 +1,1 @@
+"""Checkpoints, optimizers, gradients, experts, replicas."""

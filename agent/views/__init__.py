@@ -1,1 +1,0 @@
-"""What is shown of a run beside a report, without a screen: lines of files, ranks in time."""

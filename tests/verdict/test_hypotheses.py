@@ -1,0 +1,204 @@
+"""Ranking: what supports, what contradicts, what explains, and what the null option keeps."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from traindoctor.agent.core.playbook import parse
+from traindoctor.agent.core.types import Evidence
+from traindoctor.agent.verdict.planner import INSUFFICIENT, is_settled, verdict
+from traindoctor.agent.verdict.predicates import Facts
+from traindoctor.agent.verdict.ranking import rank
+
+FRAGMENTED = """---
+cause: memory.fragmentation
+title: The allocator is fragmented
+signatures:
+  - {pattern: 'CUDA out of memory', matches: ['CUDA out of memory.']}
+requires:
+  - {key: memory.reserved_unallocated_bytes, op: gt, than: memory.asked_bytes}
+contradicts:
+  - {key: memory.growth_per_step, op: gt, value: 10MiB, weight: strong, why: a leak}
+explains: [dist.rank_died]
+---
+Body.
+"""
+DIED = """---
+cause: dist.rank_died
+title: A rank died
+general: true
+signatures:
+  - {pattern: 'ChildFailedError', matches: ['torch.ChildFailedError:']}
+---
+Body.
+"""
+BOOKS = [parse(FRAGMENTED, "memory/fragmentation", "a.md"), parse(DIED, "dist/rank_died", "b.md")]
+
+
+def line(key, value=True, number=1, text="", **more):
+    return Evidence(key=key, value=value, file="train.log", line=number, text=text, **more)
+
+
+def facts(*evidence, looked=()):
+    return Facts.of([e.with_(id=f"E{n}") for n, e in enumerate(evidence, 1)], looked)
+
+
+OOM = line("sig.memory.fragmentation", text="CUDA out of memory.")
+ASKED = line("memory.asked_bytes", 2 << 30)
+RESERVED = line("memory.reserved_unallocated_bytes", 6 << 30)
+FAILED = line("sig.dist.rank_died", number=9, text="torch.ChildFailedError:")
+
+
+def test_a_cause_whose_requirements_hold_is_settled():
+    ranked = rank(BOOKS, facts(OOM, ASKED, RESERVED))
+    assert ranked[0].cause == "memory.fragmentation"
+    assert ranked[0].required and is_settled(ranked)
+    assert set(ranked[0].supported_by) == {"E1", "E2", "E3"}
+
+
+def test_contradicting_evidence_takes_the_verdict_away():
+    growth = line("memory.growth_per_step", 50 << 20)
+    ranked = rank(BOOKS, facts(OOM, ASKED, RESERVED, growth))
+    assert ranked[0].contradicted_by == ["E4"]
+    assert not is_settled(ranked)
+    assert ranked[0].probability < 0.5
+
+
+def test_a_required_comparison_that_fails_is_not_confirmed():
+    ranked = rank(BOOKS, facts(OOM, ASKED, line("memory.reserved_unallocated_bytes", 1 << 20)))
+    assert not ranked or not ranked[0].required
+    assert verdict(ranked) == INSUFFICIENT
+
+
+def test_the_consequence_steps_back_behind_its_origin():
+    ranked = rank(BOOKS, facts(FAILED, OOM, ASKED, RESERVED))
+    assert [h.cause for h in ranked] == ["memory.fragmentation", "dist.rank_died"]
+    assert ranked[1].explained_by == "memory.fragmentation"
+    assert is_settled(ranked)
+
+
+def test_no_evidence_means_no_cause():
+    assert rank(BOOKS, facts()) == []
+    assert verdict([]) == INSUFFICIENT
+
+
+def test_what_the_question_asserts_is_never_support():
+    supports = "supports: [{key: question.symptom, op: eq, value: hang, weight: strong}]"
+    book = parse(
+        DIED.replace("signatures:", f"{supports}\nsignatures:"),
+        "dist/rank_died", "b.md",
+    )  # fmt: skip
+    ranked = rank([book], facts(Evidence(key="question.symptom", value="hang", kind="asked")))
+    assert ranked == []
+
+
+@given(st.lists(st.sampled_from([OOM, ASKED, RESERVED, FAILED, line("memory.growth_per_step", 1 << 30)]), max_size=8))
+def test_probabilities_never_add_up_to_more_than_one(evidence):
+    ranked = rank(BOOKS, facts(*evidence))
+    assert sum(h.probability for h in ranked) < 1.0
+    assert ranked == sorted(ranked, key=lambda h: -h.score)
+
+
+OPEN = """---
+cause: loss.wrong_masking
+title: The mask is wrong
+signatures:
+  - {pattern: 'fully masked', weight: weak, matches: ['a fully masked row']}
+any_of:
+  - {key: loss.zero, op: exists}
+  - {key: batch.all_masked, op: exists}
+---
+Body.
+"""
+
+
+def test_a_check_that_was_not_made_does_not_speak_for_a_cause():
+    book = [parse(OPEN, "loss/wrong_masking", "c.md")]
+    said = line("sig.loss.wrong_masking", text="a fully masked row")
+    unseen = rank(book, facts(said))[0].score
+    nothing = rank(book, facts(said, looked=["find_anomalies"]))[0].score
+    both = rank(book, facts(said, looked=["find_anomalies", "inspect_batch"]))[0].score
+    assert unseen > nothing == both, "curves without a zero speak against it, whether or not a batch was looked at"
+    seen = rank(book, facts(said, line("batch.all_masked"), looked=["find_anomalies", "inspect_batch"]))[0].score
+    assert seen > unseen
+
+
+ONLY_ASKED = """---
+cause: loss.lr_too_high
+title: The rate is too high
+any_of:
+  - {key: settings.asked.learning_rate, op: gt, value: 0.0005}
+  - {key: loss.diverged, op: exists}
+---
+Body.
+"""
+
+
+def test_what_was_merely_asked_for_confirms_nothing():
+    book = [parse(ONLY_ASKED, "loss/lr_too_high", "c.md")]
+    asked, seen = line("settings.asked.learning_rate", 0.001), line("loss.diverged", number=2)
+    assert not rank(book, facts(asked))[0].required
+    assert rank(book, facts(asked, seen))[0].required
+
+
+RATE = """---
+cause: loss.lr_too_high
+title: The rate is too high
+any_of:
+  - {key: settings.asked.learning_rate, op: gt, value: 0.002}
+supports:
+  - {key: settings.asked.learning_rate, op: gt, value: 0.002, weight: strong}
+  - {key: loss.spike_count, op: gt, value: 2, weight: strong}
+  - {key: loss.first_nan_step, op: exists, weight: strong}
+---
+Body.
+"""
+RATE_BOOKS = [parse(RATE, "loss/lr_too_high", "c.md")]
+ASKED_RATE = line("settings.asked.learning_rate", 0.1)
+RAISED = (line("error.first", "KeyError: 'lr'", 8), line("error.exception", "KeyError", 8))
+
+
+SPIKES = line("loss.spike_count", 4)
+
+
+def test_a_setting_is_no_reason_for_an_exception():
+    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, SPIKES))) == "loss.lr_too_high"
+    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, *RAISED))) == INSUFFICIENT
+    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, SPIKES, *RAISED))) == INSUFFICIENT
+
+
+def test_what_a_run_merely_asked_for_carries_no_verdict_on_its_loss():
+    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE))) == INSUFFICIENT
+
+
+def test_values_that_are_not_finite_may_have_raised_it():
+    found = facts(ASKED_RATE, line("loss.first_nan_step", 30, step=30), *RAISED)
+    assert verdict(rank(RATE_BOOKS, found)) == "loss.lr_too_high"
+
+
+def test_an_exception_that_did_not_end_the_run_or_was_not_asked_for_changes_nothing():
+    for more in (
+        line("run.finished"),
+        Evidence(key="question.symptom", value="not_learning", kind="asked"),
+    ):
+        assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, SPIKES, *RAISED, more))) == "loss.lr_too_high"
+    stopped = (RAISED[0], line("error.exception", "KeyboardInterrupt", 8))
+    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, SPIKES, *stopped))) == "loss.lr_too_high"
+
+
+HALF = """---
+cause: loss.fp16_overflow
+title: FP16 overflows
+any_of:
+  - {key: lint.fp16_enabled, op: exists}
+supports:
+  - {key: lint.fp16_enabled, op: exists, weight: strong}
+  - {key: loss_scale.falling, op: exists, weight: normal}
+---
+Body.
+"""
+
+
+def test_a_lint_that_restates_a_setting_carries_no_verdict_on_a_loss():
+    """The record of an evaluation in fp16 has no loss that could overflow."""
+    book, half = [parse(HALF, "loss/fp16_overflow", "c.md")], line("lint.fp16_enabled", "fp16")
+    assert verdict(rank(book, facts(half, line("settings.asked.precision", "fp16", 2)))) == INSUFFICIENT
+    assert verdict(rank(book, facts(half, line("loss_scale.falling", 32, 3)))) == "loss.fp16_overflow"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 HARDER = "Made harder"
 RESULTS = "Results"
+FACTS = "Facts"
 
 Incidents = Annotated[list[Path], typer.Argument(help="Incidents, or folders of them.", metavar="INCIDENTS...")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Diagnoses at a time.")]
@@ -51,6 +52,13 @@ Hay = Annotated[
 ]
 Withhold = Annotated[bool, typer.Option("--withhold", help="Also without what decides.", rich_help_panel=HARDER)]
 Inject = Annotated[bool, typer.Option("--inject", help="Also with hostile text planted.", rich_help_panel=HARDER)]
+Facts = Annotated[
+    bool,
+    typer.Option(
+        "--facts", help="Is all evidence true? INCIDENTS are label files (evals/facts).", rich_help_panel=FACTS
+    ),
+]
+Missing = Annotated[bool, typer.Option("--missing", help="Name what has no label yet.", rich_help_panel=FACTS)]
 Keep = Annotated[
     Path | None, typer.Option(help="Keep each report as <id>.json here.", metavar="DIR", rich_help_panel=RESULTS)
 ]
@@ -92,6 +100,8 @@ def evaluate(
     hay: Hay = None,
     withhold: Withhold = False,
     inject: Inject = False,
+    facts: Facts = False,
+    missing: Missing = False,
     keep: Keep = None,
     html: Html = None,
     log: Log = None,
@@ -102,12 +112,12 @@ def evaluate(
 ) -> None:
     """Diagnose recorded incidents and score the verdicts; with a model, beside the same without one."""
     from ....evals import case, compare, exchanges
-    from ....evals.modes import Mode
-    from ....evals.variants.hay import parsed
     from ...core.config import settle
     from ...core.errors import UsageError
     from .diagnosis_options import model_settings
 
+    if facts or missing:
+        return _facts(incidents, json, missing)
     asked = model_settings(settle(), model=model, base_url=base_url, max_calls=max_calls, hook=True)
     if fail_on_drop and not baseline:
         raise UsageError("--fail-on-drop needs --baseline", "name an earlier evaluation")
@@ -117,8 +127,7 @@ def evaluate(
     cases = [c for c in case.find(incidents) if not replay or c.id in recorded]
     if 0 < sample < len(cases):
         cases = [cases[i * len(cases) // sample] for i in range(sample)]
-    modes = [Mode("hay", size) for size in hay or () if parsed(size)]
-    modes += [Mode("withhold")] * withhold + [Mode("inject")] * inject
+    modes = _modes(hay, withhold, inject)
     with TemporaryDirectory(prefix="doctor-eval-") as scratch:
         reports = keep or (Path(scratch) if log else None)
         scores = _score(cases, jobs, reports, quiet, asked if solver == "paste" else None, solver=solver)
@@ -137,6 +146,26 @@ def evaluate(
     _print(json, scores, with_model, harder, changed)
     if fail_on_drop and changed and changed.dropped:
         raise typer.Exit(1)
+
+
+def _facts(files: list[Path], json: bool, missing: bool) -> None:
+    """What each piece of evidence of labelled runs was found to be."""
+    from ....evals import fact_labels, facts
+    from .output import print_json, print_line
+
+    runs = facts.measured(fact_labels.find(files), lambda line: typer.echo(line, err=True))
+    if json:
+        print_json(facts.as_data(runs))
+    else:
+        print_line("\n".join(facts.missing(runs) if missing else facts.as_lines(facts.as_data(runs))))
+
+
+def _modes(hay: list[str] | None, withhold: bool, inject: bool) -> list[Mode]:
+    from ....evals.modes import Mode
+    from ....evals.variants.hay import parsed
+
+    modes = [Mode("hay", size) for size in hay or () if parsed(size)]
+    return modes + [Mode("withhold")] * withhold + [Mode("inject")] * inject
 
 
 def _write(

@@ -6,7 +6,7 @@ import ast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traindoctor.agent.reading.code.syntax import Syntax, dotted, notebook, parse
+from traindoctor.agent.reading.run.program.syntax import Syntax, dotted, notebook, parse
 
 
 def _called(source: str) -> dict[str, int]:

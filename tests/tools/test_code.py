@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from traindoctor.agent.reading.code.syntax import detectors
+from traindoctor.agent.reading.code.project import detectors
 from traindoctor.agent.reading.run.workspace import Workspace
 from traindoctor.agent.tools.settings.code_tools import find_hazards, read_source
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -311,3 +312,29 @@ def spans(numbers: Iterable[int]) -> list[str]:
         else:
             runs.append([n, n])
     return [str(a) if a == b else f"{a}-{b}" for a, b in runs]
+
+
+# ----------
+# Positions of characters in a text as lines and columns.
+
+
+class Positions:
+    """From a character position to line (from 1) and column (from 0)."""
+
+    def __init__(self, text: str) -> None:
+        self._starts = [0, *(m.end() for m in re.finditer("\n", text))]
+
+    def at(self, position: int) -> int:
+        return bisect.bisect_right(self._starts, position)
+
+    def column(self, position: int) -> int:
+        return position - self._starts[self.at(position) - 1]
+
+    def start(self, line: int) -> int:
+        """Position of the first character of a line."""
+        return self._starts[line - 1]
+
+    def place(self, start: int, end: int, line: int) -> tuple[int, int]:
+        """Column and width of a stretch, or (0, 0) when it does not stand within the line."""
+        inside = self.at(start) == line == self.at(end)
+        return (self.column(start), end - start) if inside and end > start else (0, 0)

@@ -14,11 +14,12 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
+from ...reading.run.lines import Positions
 from ...reading.settings.forms.settings_data import without_comments
 from ...reading.settings.forms.settings_files import read_text, toml
 from ...reading.settings.forms.settings_python import dotted
 from ...reading.settings.settings import canonical_value, resolved
-from ...reading.settings.settings_map import Leaf, Lines, Sheet, Spelling, normal, plain, settings_map
+from ...reading.settings.settings_map import Leaf, Sheet, Spelling, normal, plain, settings_map
 from .spelling import Unplaced, lineage, listed, table
 
 # ----------
@@ -187,8 +188,8 @@ class Document:
         return plain(self.text)
 
     @cached_property
-    def lines(self) -> Lines:
-        return Lines(self.text)
+    def lines(self) -> Positions:
+        return Positions(self.text)
 
     @cached_property
     def tree(self) -> ast.Module:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ...reading.run.program.shell_words import read_script
 from ...reading.settings.forms.settings_files import toml_masked
 from ...reading.settings.forms.settings_shell import SWITCHES
-from ...reading.settings.forms.shell_words import read_script
 from ...reading.settings.settings_map import Spelling, settings_map
 from .document import Document, untimely
 from .insert_code import (

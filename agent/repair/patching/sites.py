@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from ...core.errors import ChangeRefused
+from ...reading.run.program.shell_words import read_script
 from ...reading.settings.forms.settings_data import without_comments
 from ...reading.settings.forms.settings_files import toml
-from ...reading.settings.forms.shell_words import read_script
 from ...reading.settings.settings_map import Leaf, normal, settings_map
 from .document import Document, Found, asleep, elsewhere, switched_on
 from .named_values import REFERENCE, TEMPLATE, Site, in_class, parts, python_site, shell_site

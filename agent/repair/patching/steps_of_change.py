@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...reading.settings.forms.shell_launches import passed_on
+from ...reading.run.program.shell_launches import passed_on
 from ...reading.settings.settings_map import settings_map
 from .document import Document, Found, elsewhere
 from .environment_shell import Assigned, taken_out

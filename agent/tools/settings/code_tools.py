@@ -10,9 +10,10 @@ from pydantic import Field
 
 from ...core.errors import ToolError
 from ...core.types import Evidence, ToolResult
-from ...reading.code.syntax import Code, Project, hazards, notebook
+from ...reading.code.project import Code, Project, hazards
 from ...reading.logs.failures import failures
 from ...reading.run.files import Line, RunFile
+from ...reading.run.program.syntax import notebook
 from ...reading.run.workspace import Workspace
 from ..tool import clean, few, finding, not_applicable, tool
 

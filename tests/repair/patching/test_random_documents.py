@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from traindoctor.agent.core.errors import ChangeRefused
-from traindoctor.agent.reading.settings.forms.shell_words import read_script
+from traindoctor.agent.reading.run.program.shell_words import read_script
 from traindoctor.agent.repair.patching.change import change
 from traindoctor.agent.repair.patching.spelling import REMOVE
 
@@ -156,7 +156,9 @@ def test_python(before, behind, edits, spread, rate, end):
     sep = ",\n        " if spread else ", "
     names = dict(before) | {"learning_rate": rate} | dict(behind)
     inner = sep.join(f"{k}={v}" for k, v in names.items())
-    text = f'é = "ü"\nRATE = 0.1  # set\nargs = TrainingArguments({sep[1:] if spread else ""}{inner}{"," if spread else ""})\n'.replace("\n", end)
+    text = f'é = "ü"\nRATE = 0.1  # set\nargs = TrainingArguments({sep[1:] if spread else ""}{inner}{"," if spread else ""})\n'.replace(
+        "\n", end
+    )
     got = change(text, "a.py", edits, "hf")
     assert not got.snippets
     compile(got.text, "a.py", "exec")

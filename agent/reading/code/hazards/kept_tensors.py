@@ -6,22 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..syntax import (
-    Code,
-    Function,
-    Hazard,
-    Loop,
-    Project,
-    Syntax,
-    constant,
-    detects,
-    dotted,
-    keyword,
-    last,
-    names,
-    receiver,
-    walk,
-)
+from ...run.program.syntax import Function, Loop, Syntax, constant, dotted, keyword, last, names, receiver, walk
+from ..project import Code, Hazard, Project, detects
 from .steps import training_loops
 
 _MODEL = re.compile(r"(?:self|(?:self\.)?(?:\w{0,20}model|\w{0,20}net|module|forward|backbone|encoder|decoder))$")

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..syntax import Code, Hazard, Project, Syntax, constant, detects, dotted, keyword, last, names, receiver, walk
+from ...run.program.syntax import Syntax, constant, dotted, keyword, last, names, receiver, walk
+from ..project import Code, Hazard, Project, detects
 
 _SAFE = frozenset({"clamp", "clamp_min", "clip", "maximum", "max", "nan_to_num", "where", "log_softmax", "logsigmoid"})
 _SPREAD = frozenset({"std", "norm", "var", "sqrt", "abs"})

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..syntax import Code, Function, Hazard, Project, Syntax, constant, detects, dotted, last, names, walk
+from ...run.program.syntax import Function, Syntax, constant, dotted, last, names, walk
+from ..project import Code, Hazard, Project, detects
 
 _MASK = re.compile(r"mask", re.IGNORECASE)
 

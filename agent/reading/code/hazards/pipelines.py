@@ -6,21 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..syntax import (
-    Code,
-    Function,
-    Hazard,
-    Project,
-    Syntax,
-    constant,
-    detects,
-    dotted,
-    keyword,
-    last,
-    names,
-    receiver,
-    walk,
-)
+from ...run.program.syntax import Function, Syntax, constant, dotted, keyword, last, names, receiver, walk
+from ..project import Code, Hazard, Project, detects
 
 # Libraries with native thread pools or locks that do not survive a fork of the process.
 _THREADED = {

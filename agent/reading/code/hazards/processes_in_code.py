@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..syntax import Code, Hazard, Project, Syntax, constant, detects, dotted, keyword, last, names, receiver, walk
+from ...run.program.syntax import Syntax, constant, dotted, keyword, last, names, receiver, walk
+from ..project import Code, Hazard, Project, detects
 from .steps import OPTIMIZER, calls_in
 
 _RANK = re.compile(

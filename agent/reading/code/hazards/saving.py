@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..syntax import OPTIMIZERS, Code, Hazard, Project, Syntax, constant, detects, dotted, keyword, last, receiver, walk
+from ...run.program.syntax import Syntax, constant, dotted, keyword, last, receiver, walk
+from ..project import OPTIMIZERS, Code, Hazard, Project, detects
 
 
 @detects("scheduler_not_saved", "optimizer_not_saved", "rng_not_saved", "data_state_not_saved")

@@ -6,22 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..syntax import (
-    Code,
-    Function,
-    Hazard,
-    Loop,
-    Project,
-    Syntax,
-    constant,
-    detects,
-    dotted,
-    keyword,
-    last,
-    names,
-    receiver,
-    walk,
-)
+from ...run.program.syntax import Function, Loop, Syntax, constant, dotted, keyword, last, names, receiver, walk
+from ..project import Code, Hazard, Project, detects
 
 OPTIMIZER = re.compile(r"opt(im|imizer)?(_?\w{1,3})?$|^optimizer|optim\b", re.IGNORECASE)
 SCHEDULER = re.compile(r"sched", re.IGNORECASE)

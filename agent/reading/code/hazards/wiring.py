@@ -7,21 +7,8 @@ import re
 from collections.abc import Iterator
 from itertools import takewhile
 
-from ..syntax import (
-    OPTIMIZERS,
-    Code,
-    Hazard,
-    Project,
-    Syntax,
-    constant,
-    detects,
-    dotted,
-    keyword,
-    last,
-    names,
-    receiver,
-    walk,
-)
+from ...run.program.syntax import Syntax, constant, dotted, keyword, last, names, receiver, walk
+from ..project import OPTIMIZERS, Code, Hazard, Project, detects
 
 _ASIDE = re.compile(
     r"ref|teacher|vae|text_enc|encoder|target|frozen|ema|backbone|feature|clip|disc|critic|base|old", re.I

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from ..settings_map import DEPTH, LEAVES, LIST_CAP, VALUE_CAP, Leaf, Lines, Sheet, parse
+from ...run.lines import Positions
+from ..settings_map import DEPTH, LEAVES, LIST_CAP, VALUE_CAP, Leaf, Sheet, parse
 
 TOKENS = 400_000
 TOKEN = re.compile(
@@ -41,7 +42,7 @@ def read_json(text: str, style: str = "json", first_line: int = 1) -> Sheet:
 
 
 def _scan(text: str, sheet: Sheet, style: str, shift: int) -> None:
-    lines, stack = Lines(text), list[_Frame]()
+    lines, stack = Positions(text), list[_Frame]()
     too_deep = 0
     for number, m in enumerate(TOKEN.finditer(text)):
         if number > TOKENS or sheet.full:
@@ -81,7 +82,7 @@ def _path(stack: list[_Frame]) -> tuple[str, ...]:
     return (*top.path, str(top.index - 1))
 
 
-def _close(stack: list[_Frame], sheet: Sheet, style: str, lines: Lines, end: int, shift: int) -> None:
+def _close(stack: list[_Frame], sheet: Sheet, style: str, lines: Positions, end: int, shift: int) -> None:
     frame = stack.pop()
     if not frame.object and frame.items and len(frame.items) == frame.index and frame.path:
         line = (stack[-1].named if stack and stack[-1].object else 0) or frame.line
@@ -91,7 +92,9 @@ def _close(stack: list[_Frame], sheet: Sheet, style: str, lines: Lines, end: int
         sheet.add(Leaf(".".join(frame.path), frame.items[:LIST_CAP], line, style, column=column, width=width))
 
 
-def _value(m: re.Match[str], kind: str, line: int, lines: Lines, stack: list[_Frame], sheet: Sheet, style: str) -> None:
+def _value(
+    m: re.Match[str], kind: str, line: int, lines: Positions, stack: list[_Frame], sheet: Sheet, style: str
+) -> None:
     if not stack:
         return
     top = stack[-1]
@@ -166,7 +169,7 @@ class _Walk:
     """The state of one pass over the events of a document."""
 
     def __init__(self, text: str, sheet: Sheet) -> None:
-        self.sheet, self.lines = sheet, Lines(text)
+        self.sheet, self.lines = sheet, Positions(text)
         self.stack: list[_YamlFrame] = []
         self.merged: list[tuple[int, tuple[str, ...]]] = []  # a leaf, and the key that hides it
         self.given: set[tuple[str, ...]] = set()

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ..settings_map import Leaf, Lines, Sheet, parse
-from .settings_data import read_json, read_yaml
-from .shell_launches import (
+from ...run.lines import Positions
+from ...run.program.shell_launches import (
     ASSIGN,
     DECLARES,
     Launch,
@@ -21,7 +20,9 @@ from .shell_launches import (
     programs,
     quoted_launches,
 )
-from .shell_words import Script, Word, expand, read_script
+from ...run.program.shell_words import Script, Word, expand, read_script
+from ..settings_map import Leaf, Sheet, parse
+from .settings_data import read_json, read_yaml
 
 # ----------
 # Arguments of a command line: flags with their values, overrides such as `a.b=1`, JSON given to a flag.
@@ -140,7 +141,7 @@ def _json_places(word: Word, skip: int) -> tuple[dict[str, tuple[int, int]], str
     if len(offsets) != len(text):
         return {}, "json"
     offsets.append(at)
-    rows, base = Lines(text), word.start + skip + 1
+    rows, base = Positions(text), word.start + skip + 1
     places: dict[str, tuple[int, int]] = {}
     for leaf in read_json(text).leaves:
         begin = rows.start(leaf.line) + leaf.column
@@ -235,7 +236,7 @@ def read_shell(text: str, first_line: int = 1, prefix: str = "") -> Sheet:
         if row.startswith("#") and (m := _HEADER.match(row)):
             sheet_add(sheet, _options(row, m.end(), number, _SHORT[m[1]]))
     reading = open_shell(text, first_line, prefix)
-    lines = Lines(text)
+    lines = Positions(text)
     outside = _launchers_own(reading.launched)
     for name, words in reading.script.arrays.items():
         scope = "launcher" if name.partition("#")[0] in outside else ""
@@ -299,7 +300,7 @@ def sheet_add(sheet: Sheet, leaves: Iterator[Leaf]) -> None:
         sheet.add(leaf)
 
 
-def _placed(leaves: Iterator[Leaf], lines: Lines, first_line: int) -> Iterator[Leaf]:
+def _placed(leaves: Iterator[Leaf], lines: Positions, first_line: int) -> Iterator[Leaf]:
     """Leaves with the column within their line; so far it counted from the start of the text."""
     for leaf in leaves:
         column = leaf.column - lines.start(leaf.line - first_line + 1) if leaf.width else 0

@@ -6,7 +6,7 @@ import bisect
 import re
 from dataclasses import dataclass, field
 
-from ..settings_map import Lines
+from ..lines import Positions
 
 # ----------
 # Blocks of a shell script: which `if`, `case`, loop or function a position is in, told from words as they come.
@@ -176,7 +176,7 @@ def read_script(text: str, first_line: int = 1, base: int | None = 0) -> Script:
         base: where the text begins in the file; None when its characters do not stand there as they are. Other than
             0, it stands within quotes.
     """
-    script, lines = Script(), Lines(text)
+    script, lines = Script(), Positions(text)
     command: list[Word] = []
     waiting: list[str] = []
     array, target = "", False
@@ -228,7 +228,7 @@ def read_script(text: str, first_line: int = 1, base: int | None = 0) -> Script:
 
 
 def _end_command(
-    text: str, m: re.Match[str], script: Script, command: list[Word], waiting: list[str], lines: Lines, first: int
+    text: str, m: re.Match[str], script: Script, command: list[Word], waiting: list[str], lines: Positions, first: int
 ) -> int:
     """File a command; at a newline, take the here-documents that it announced. Returns where to go on."""
     script.commands.append(command)

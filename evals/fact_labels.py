@@ -24,7 +24,7 @@ from .case import Mark
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(__file__).with_name("facts")
 LABELS = ("true", "misleading", "false")
-_TEXT, _VALUE = 80, 60  # characters that count of a line, of a value
+_TEXT, _VALUE = 80, 100  # characters that count of a line, of a value
 _KEYS = {"run", "sound", "checkout", "bystanders", "data", "deciding", "facts"}
 
 

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from traindoctor.agent.core.errors import KnowledgeError, UsageError
@@ -150,7 +151,7 @@ def fact(key: str, label: str | None, cited: bool = False, at: str = "train.log"
     )
 
 
-def figures(*found: Fact, decided: dict[Mark, bool] | None = None) -> dict[str, object]:
+def figures(*found: Fact, decided: dict[Mark, bool] | None = None) -> dict[str, Any]:
     return facts.as_data([Measured(labels(), list(found), decided or {})])
 
 

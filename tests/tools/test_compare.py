@@ -24,7 +24,8 @@ def test_variants_by_name_differ_in_one_setting(tmp_path):
 def test_two_configs_that_are_nearly_the_same(tmp_path):
     (tmp_path / "works.yaml").write_text(BASE.format(1.0))
     (tmp_path / "breaks.yaml").write_text(BASE.format(1.0) + "fp16: true\n")
-    seen = look(compare_settings, tmp_path)
+    assert look(compare_settings, tmp_path).evidence == []  # of which nobody knows that they ran
+    seen = look(compare_settings, tmp_path, works_log="step 1 loss 2.0\n", breaks_log="step 1 loss 2.0\n")
     assert {e.value["name"] for e in seen.of("compare.setting_differs")} == {"fp16"}
 
 

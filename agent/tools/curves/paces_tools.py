@@ -17,8 +17,9 @@ from ...reading.profiles.profile_tables import file_loads
 from ...reading.profiles.step_times import RATIO, Skew, TimeShare, arrivals, skew, time_shares
 from ...reading.run.files import RunFile
 from ...reading.run.workspace import Workspace
-from ...reading.settings.contrasts import Contrast, between_variants, between_versions
+from ...reading.settings.contrasts import between_versions, differences
 from ...reading.settings.settings import plain_value, read_settings
+from ...reading.settings.sides import groups
 from ...reading.settings.versions import Version, read_environment, release
 from ...reading.stacks.flight_recordings import recordings
 from ..tool import clean, finding, not_applicable, tool
@@ -53,7 +54,7 @@ def compare_paces(ws: Workspace) -> ToolResult:
     evidence = [
         point_evidence(ws, slow, at, "pace.slower_ratio", round(ratio, 2)),
         point_evidence(ws, fast, int(np.flatnonzero(fast.finite)[-1]), "pace.slower_ratio", round(ratio, 2)),
-        *_differences(ws, _name(slow), _name(fast)),
+        *_differences(ws, slow, fast),
         *_versions(ws, _name(slow), _name(fast)),
         *_sizes(ws, slow, fast),
     ]
@@ -153,16 +154,20 @@ def _seconds(s: Series, more_is_faster: bool) -> float:
     return 0.0 if median <= 0 else 1 / median if more_is_faster else median
 
 
-def _differences(ws: Workspace, slow: str, fast: str) -> Iterator[Evidence]:
+def _differences(ws: Workspace, slow: Series, fast: Series) -> Iterator[Evidence]:
     """Each setting and version as `name: fast -> slow`, with the line of each side."""
-    owners = _owners(ws)
-    for c in [*between_variants(read_settings(ws)), *between_versions(read_environment(ws))][:LOOKED_AT]:
-        sides = [_owner(part, c.places[i][0] if i < len(c.places) else None, owners) for i, part in _parts(c)]
-        if sorted(sides) != sorted((slow, fast)):
-            continue
-        values = dict(zip(sides, (plain_value(c.a), plain_value(c.b)), strict=True))
+    reading = read_settings(ws)
+    sides = [side for group in groups(ws, reading) for side in group]
+    pair = [next((side for side in sides if s.file.name in side.files), None) for s in (fast, slow)]
+    one, other = pair
+    told = list(differences(ws, reading, one, other)) if one and other and one is not other else []
+    values = [(c, c.a, c.b) if c.sides and c.sides[0] is one else (c, c.b, c.a) for c in told]
+    for c in list(between_versions(read_environment(ws)))[:LOOKED_AT]:
+        if sorted(c.where.split(" / ")) == sorted((_name(slow), _name(fast))):
+            values.append((c, c.a, c.b) if c.where.startswith(f"{_name(fast)} / ") else (c, c.b, c.a))
+    for c, before, after in values[:LOOKED_AT]:
         for file, line in dict.fromkeys(c.places):
-            yield ws.cite(file, line, "pace.slower_with", f"{c.name}: {values[fast]} -> {values[slow]}")
+            yield ws.cite(file, line, "pace.slower_with", f"{c.name}: {plain_value(before)} -> {plain_value(after)}")
 
 
 def _versions(ws: Workspace, slow: str, fast: str) -> Iterator[Evidence]:
@@ -187,28 +192,6 @@ def _sizes(ws: Workspace, slow: Series, fast: Series) -> Iterator[Evidence]:
         at = int(np.flatnonzero(s.finite)[-1])
         value = f"{counts[0][0]}: {counts[0][1]} -> {counts[1][1]}"
         yield point_evidence(ws, s, at, "pace.slower_with_more", value)
-
-
-def _parts(c: Contrast) -> list[tuple[int, str]]:
-    return list(enumerate(part.strip() for part in c.where.split(" / ")))
-
-
-def _owner(part: str, file: RunFile | None, owners: dict[str, str]) -> str:
-    """The variant that one side of a contrast belongs to: whose script names the file, else what the label says."""
-    if file and part == file.name:
-        return _side(file)
-    return owners.get(file.name, part) if file else part
-
-
-def _owners(ws: Workspace) -> dict[str, str]:
-    """Config files that the script of one variant alone names: `--deepspeed ds_z3.json` in launch_b.sh."""
-    by_base = {f.path.name: f for f in ws.by_role("config")}
-    named: dict[str, set[str]] = defaultdict(set)
-    for s in read_settings(ws).all:
-        base = str(s.value).rsplit("/", 1)[-1] if isinstance(s.value, str) else ""
-        if base in by_base and s.file.variant and s.file != by_base[base]:
-            named[by_base[base].name].add(s.file.variant)
-    return {name: variants.pop() for name, variants in named.items() if len(variants) == 1}
 
 
 # ----------

@@ -40,7 +40,7 @@ def compare_runs(ws: Workspace) -> ToolResult:
     bad = said(ws, [f for f in ws.by_role("log", "capture") if not f.good])
     good = said(ws, [f for f in ws.by_role("log", "capture") if f.good])
     reading = read_settings(ws)
-    settings = [c for c in between_variants(reading) if "good" in c.where][:SHOWN]
+    settings = [c for c in between_variants(ws, reading) if "good" in c.where][:SHOWN]
     versions = [c for c in between_versions(read_environment(ws)) if "good" in c.where][:SHOWN]
     new, missing = _new(bad, good), _missing(bad, good)
     rows = [*_lines(new, missing), *map(_sides, (*settings, *versions)), *_curves(ws), *_data(ws), *_hosts(ws)]

@@ -10,10 +10,12 @@ from pydantic import Field
 
 from ...core.types import Evidence, ToolResult
 from ...reading.curves.anomalies.optimizer_curves import large_rates
-from ...reading.logs.asked_limits import not_done, times_not_applied
+from ...reading.curves.anomalies.variants import worse
+from ...reading.curves.curves import curves
+from ...reading.logs.asked_limits import NotDone, not_done, times_not_applied
 from ...reading.run.workspace import Workspace
 from ...reading.settings.compatibility import renumbered
-from ...reading.settings.contrasts import Contrast, asked_against_used, between_variants, between_versions
+from ...reading.settings.contrasts import Contrast, asked_against_used, between_variants, between_versions, continues
 from ...reading.settings.lint_rules import Lint
 from ...reading.settings.lints import lints as all_lints
 from ...reading.settings.settings import Setting, Settings, documented, plain_value
@@ -137,15 +139,22 @@ def compare_settings(ws: Workspace) -> ToolResult:
     compare.only_difference.
     """
     reading, environment = reading_of(ws), read_environment(ws)
-    variants, used = between_variants(reading)[:COMPARE_SHOWN], list(asked_against_used(reading))[:COMPARE_SHOWN]
+    variants, used = (
+        between_variants(ws, reading)[:COMPARE_SHOWN],
+        list(asked_against_used(ws, reading))[:COMPARE_SHOWN],
+    )
     versions = list(between_versions(environment))[:COMPARE_SHOWN]
-    unmet, other_words = list(not_done(ws))[:COMPARE_SHOWN], list(renumbered(ws))[:COMPARE_SHOWN]
+    unmet, other_words = list(_unmet(ws))[:COMPARE_SHOWN], list(renumbered(ws))[:COMPARE_SHOWN]
     pages = list(documented(ws))
     if not (variants or used or versions or unmet or other_words or pages):
         many = {s.file.variant or s.file.run for s in reading.sources}
         return clean("no setting differs") if len(many) > 1 else not_applicable("nothing to compare settings with")
     evidence = [
-        *(e for c in variants for e in _told(ws, "setting_differs", c, ("name", "a", "b", "where"))),
+        *(
+            e
+            for c in variants
+            for e in _told(ws, "setting_differs", c, ("name", "a", "b", "where"), _standing(ws, reading, c))
+        ),
         *(e for c in used for e in _told(ws, "asked_used_differs", c, ("name", "asked", "used"))),
         *(e for c in versions for e in _told(ws, "version_differs", c, ("name", "a", "b", "where"))),
         *_alone(ws, variants, versions),
@@ -168,16 +177,36 @@ def compare_settings(ws: Workspace) -> ToolResult:
     return finding(summary, evidence, "\n".join([summary, *rows]))
 
 
-def _told(ws: Workspace, key: str, c: Contrast, names: tuple[str, ...]) -> Iterator[Evidence]:
-    fields = dict(zip(names, (c.name, plain_value(c.a), plain_value(c.b), c.where), strict=False))
+def _unmet(ws: Workspace) -> Iterator[NotDone]:
+    """Wishes that were not met. Of several logs one may be but a part of the way."""
+    several = len([f for f in ws.by_role("log") if not f.good and f.rank is None]) > 1
+    return (u for u in not_done(ws) if not (several and u.name == "epochs"))
+
+
+def _standing(ws: Workspace, reading: Settings, c: Contrast) -> dict[str, str]:
+    """Which of the two runs came out worse by their curves, or goes on from the other; empty where neither is known."""
+    if c.sides is None:
+        return {}
+    if (later := continues(reading, *c.sides)) is not None:
+        return {"continues": later.label}
+    found = [[s for s in curves(ws).series if s.file.name in side.files] for side in c.sides]
+    which = worse(found[0], found[1])
+    return {} if which is None else {"worse": c.sides[which].label}
+
+
+def _told(
+    ws: Workspace, key: str, c: Contrast, names: tuple[str, ...], more: dict[str, str] | None = None
+) -> Iterator[Evidence]:
+    fields = dict(zip(names, (c.name, plain_value(c.a), plain_value(c.b), c.where), strict=False)) | (more or {})
     for file, line in dict.fromkeys(c.places):
         yield ws.cite(file, line, f"compare.{key}", fields)
 
 
 def _alone(ws: Workspace, variants: list[Contrast], versions: list[Contrast]) -> Iterator[Evidence]:
-    """The only thing that differs, told by its name."""
+    """The only thing that differs, told by its name; a config that is not here may hold more."""
     names = {c.name for c in (*variants, *versions)}
-    if len(names) == 1:
+    unread = any(c.sides and c.sides[0].unread != c.sides[1].unread for c in variants)
+    if len(names) == 1 and not unread:
         for c in (*variants, *versions):
             for file, line in dict.fromkeys(c.places):
                 yield ws.cite(file, line, "compare.only_difference", c.name)

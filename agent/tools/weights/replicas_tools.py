@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from ...core.types import Evidence, ToolResult
 from ...reading.curves.curves import is_binary, line_at
 from ...reading.curves.rank_series import RankTable, rank_tables
+from ...reading.curves.side_by_side import continuations, disagreements
 from ...reading.profiles import numerics as reading
 from ...reading.profiles.replicas import Losses, Pair, first_difference, losses, pairs, pairs_left
 from ...reading.run.files import Line, RunFile
 from ...reading.run.workspace import Workspace
-from ...reading.settings.contrasts import continuations, disagreements
 from ...reading.settings.settings import read_settings
 from ..tool import clean, failed, finding, not_applicable, tool
 

@@ -23,6 +23,8 @@ _COMPARED = {
     "step_time": False, "initial_loss": False,
 }  # fmt: skip
 _MAX_VARIANTS = 16
+_APART = 0.05  # share by which two outcomes differ
+_WHOLE = 0.9  # of the steps of the longest, from which a run went as far as the others
 _AT = re.compile(r"_at_.*$|_?(?:step|iter|epoch)_?\d+$")
 _COARSE = {"world_size", "global_batch_size", "micro_batch_size"}
 
@@ -91,26 +93,94 @@ def _last(s: Series) -> tuple[float, int]:
     return float(np.median(share)), len(curve) - 1
 
 
+def _broken(s: Series) -> bool:
+    """Whether it ends in NaN, or in a loss of exactly nothing: what was lost cannot be the better outcome."""
+    if not s.finite[-1]:
+        return True
+    tail = s.values[-max(3, len(s) // 10) :]
+    return s.metric == "loss" and not s.rl and len(tail) >= 3 and not tail.any()
+
+
+def _at_one_step(curves: Sequence[Series]) -> list[float] | None:
+    """The value of each at the last step that all have, over the tenth before it; None where there is no such step."""
+    if not all(s.stepped for s in curves):
+        counts = [len(s) for s in curves]
+        return [_last(s)[0] for s in curves] if min(counts) >= _WHOLE * max(counts) else None
+    first, last = max(float(s.steps.min()) for s in curves), min(float(s.steps.max()) for s in curves)
+    spans = [float(np.ptp(s.steps)) for s in curves]
+    if last < first or last - first < 0.5 * min(spans):  # one goes on where the other ended
+        return None
+    out = []
+    for s in curves:
+        near = s.finite & (s.steps <= last)
+        near &= s.steps >= min(last - 0.1 * (last - first), s.steps[near].max(initial=-np.inf))
+        if not near.any():
+            return None
+        out.append(float(np.median(s.values[near])))
+    return out
+
+
+def worse(one: Sequence[Series], other: Sequence[Series]) -> int | None:
+    """Which of two runs came out worse by the first measure that tells: 0, 1, or None where none does.
+
+    They are compared at the same step. One that stopped much earlier is never the better one.
+    """
+    for metric, more_is_better in _COMPARED.items():
+        pair = [
+            max((s for s in side if _judged(s, metric)), key=lambda s: s.count, default=None) for side in (one, other)
+        ]
+        a, b = pair
+        if more_is_better is None or a is None or b is None:
+            continue
+        if _broken(a) or _broken(b):
+            if _broken(a) and _broken(b):
+                return None
+            return 0 if _broken(a) else 1
+        values = _at_one_step([a, b])
+        if values is None or abs(values[0] - values[1]) <= _APART * max(map(abs, values)):
+            continue
+        found = 0 if (values[0] < values[1]) == more_is_better else 1
+        lasting = (b, a)[found], (a, b)[found]
+        early = lasting[0].steps.max() < _WHOLE * lasting[1].steps.max()
+        return None if early else found
+    return None
+
+
+def _judged(s: Series, metric: str) -> bool:
+    return s.metric == metric and bool(len(s)) and (s.rank or 0) == 0 and not (s.rl and metric == "loss")
+
+
 def _outcomes(metric: str, curves: dict[str, Series]) -> Iterator[Finding]:
     if metric == "grad_norm":
         return
-    ends = {name: _last(s) for name, s in curves.items()}
-    for name, (value, at) in ends.items():
-        told = {
-            "variant": name,
-            "metric": metric,
-            "last": plain(round(value, 6)),
-            "first": plain(Curve(curves[name]).values[0]),
-        }
-        yield Curve(curves[name]).at("variant.outcome", told, at)
-    more_is_better = _COMPARED[metric]
-    if more_is_better is None:
+    for name, s in curves.items():
+        value, at = _last(s)
+        first = plain(Curve(s).values[0])
+        if s.finite[-1]:
+            told = {"variant": name, "metric": metric, "last": plain(round(value, 6)), "first": first}
+            yield Curve(s).at("variant.outcome", told, at)
+        else:
+            yield Finding(
+                "variant.outcome", {"variant": name, "metric": metric, "last": "nan", "first": first}, s, len(s) - 1
+            )
+    if _COMPARED[metric] is not None and not (metric == "loss" and any(s.rl for s in curves.values())):
+        yield from _best_and_worst(curves, bool(_COMPARED[metric]))
+
+
+def _best_and_worst(curves: dict[str, Series], more_is_better: bool) -> Iterator[Finding]:
+    """Best and worst of those that went as far as the others, at one step; one that broke is the worst."""
+    reached = {name: float(s.steps.max()) if s.stepped else float(len(s)) for name, s in curves.items()}
+    broken = [name for name, s in curves.items() if _broken(s)]
+    whole = [n for n in curves if n not in broken and reached[n] >= _WHOLE * max(reached.values())]
+    values = _at_one_step([curves[n] for n in whole]) if whole else None
+    if values is None:
         return
-    order = sorted(ends, key=lambda n: ends[n][0], reverse=more_is_better)
-    best, worst = ends[order[0]][0], ends[order[-1]][0]
-    if abs(best - worst) > 0.05 * max(abs(best), abs(worst), 1e-9):
-        for key, name in (("variant.best", order[0]), ("variant.worst", order[-1])):
-            yield Curve(curves[name]).at(key, name, ends[name][1])
+    order = [n for _, n in sorted(zip(values, whole, strict=True), reverse=more_is_better)]
+    best, worst = order[0], broken[0] if broken else order[-1]
+    a, b = values[whole.index(best)], values[whole.index(order[-1])]
+    if best != worst and (broken or abs(a - b) > _APART * max(abs(a), abs(b), 1e-9)):
+        for key, name in (("variant.best", best), ("variant.worst", worst)):
+            yield Finding(key, name, curves[name], len(curves[name]) - 1)
 
 
 def _ratios(metric: str, curves: dict[str, Series], settings: Sequence[PlainSetting]) -> Iterator[Finding]:
@@ -174,7 +244,7 @@ def _settings_of(series: Series, settings: Sequence[PlainSetting]) -> dict[str, 
     found: dict[str, PlainSetting] = {}
     for s in settings:
         same = s.file.name == series.file.name or (s.file.variant is not None and s.file.variant == series.file.variant)
-        if same and s.name not in ("learning_rate", "temperature"):
+        if same and s.name != "learning_rate":  # no rate bears on a first value
             found.setdefault(s.name, s)
     return found
 

@@ -27,6 +27,10 @@ def _mark(value: Any) -> bool:
     return isinstance(value, dict) and all(str(value.get(k) or "").strip() for k in ("file", "text"))
 
 
+def _fact(value: Any) -> bool:
+    return _mark(value) and bool(str(value.get("says") or "").strip())
+
+
 def _place(value: Any) -> bool:
     numbers = value.values() if isinstance(value, dict) else [""]
     return all(type(n) is int for n in numbers)
@@ -37,6 +41,7 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # key -> its form in w
     "acceptable": ("a list of ids of causes", lambda v: (isinstance(v, str) and bool(v)) or _words(v)),
     "also_asked": ("a list of questions", _words),
     "evidence": ("a list of {file, text}", lambda v: isinstance(v, list) and all(map(_mark, v))),
+    "facts": ("a list of {file, text, says}", lambda v: isinstance(v, list) and all(map(_fact, v))),
     "fix_terms": ("a list of lists of words", lambda v: isinstance(v, list) and all(w and _words(w) for w in v)),
     "first_failure": ("{rank: number, step: number}", _place),
 }

@@ -46,6 +46,8 @@ class Entry:
     launch: str
     script: str = ""
     beside: list[str] = field(default_factory=list)  # `with` in the table
+    tree: str = ""  # a whole checkout, laid out before everything else; all of it is kept
+    edits: dict[str, dict[str, str]] = field(default_factory=dict)  # file -> what stands there once -> what is to
     code: bool = False
     files: dict[str, str] = field(default_factory=dict)
     before: str = ""
@@ -113,11 +115,22 @@ def lay_out(run: Entry, work: Path) -> None:
     """Make the run's folder as it is before the start, and carry out what comes before the launch.
 
     Raises:
+        ValueError: what is to be edited does not stand in its file once.
         subprocess.CalledProcessError: what comes before failed.
         subprocess.TimeoutExpired: it took longer than the run may.
     """
     work.mkdir(parents=True)
     (work / "home").mkdir()
+    if run.tree:
+        kept = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(run.folder / run.tree, work, ignore=kept, dirs_exist_ok=True)
+    for name, changes in run.edits.items():
+        text = (work / name).read_text(encoding="utf-8")
+        for old, new in changes.items():
+            if text.count(old) != 1:
+                raise ValueError(f"{run.name}: {old!r} stands {text.count(old)} times in {name}")
+            text = text.replace(old, new)
+        (work / name).write_text(text, encoding="utf-8")
     for name, path in run.scripts.items():
         shutil.copy(path, work / name)
     for name, text in run.files.items():

@@ -24,7 +24,7 @@ RECORDED = EVALS / "recorded"
 LIMIT = 40_000_000
 LABELS = {
     "family", "difficulty", "question", "also_asked", "expected", "acceptable", "evidence", "fix", "fix_terms", "why",
-    "confirmed_by", "first_failure",
+    "confirmed_by", "first_failure", "facts",
 }  # fmt: skip
 # What a name, a comment or a line would say that knows the answer.
 TELLS = (
@@ -106,7 +106,7 @@ def test_the_kept_files_show_what_happened(table: Path) -> None:
             p.relative_to(files).as_posix(): p.read_bytes().decode(errors="replace").split("\n") for p in kept(files)
         }
         gone = lacking(row.get("shows", {}), files)
-        for mark in row["labels"].get("evidence") or ():
+        for mark in [*(row["labels"].get("evidence") or ()), *(row["labels"].get("facts") or ())]:
             if not any(mark["text"] in line for line in lines.get(mark["file"], ())):
                 gone.append(f"{mark['file']}: {mark['text']}")
         if gone:

@@ -1,0 +1,3 @@
+"""Small character models of old correspondence."""
+
+__version__ = "0.4.1"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...reading.run.program.shell_launches import Launch, Stage, passed_on
+from ...reading.run.program.shell_launches import Launch, ShellReading, Stage, passed_on
 from ...reading.run.program.shell_words import Word, unquote
-from ...reading.settings.forms.settings_shell import ShellReading
 from .document import Document
 from .named_values import shell_of, training_commands
 from .spelling import Splice, Unplaced, as_inside, as_json, as_word

@@ -6,9 +6,8 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ...reading.run.program.shell_launches import Launch, Stage
+from ...reading.run.program.shell_launches import Launch, ShellReading, Stage, references
 from ...reading.settings.forms.settings_python import dotted
-from ...reading.settings.forms.settings_shell import ShellReading, references
 from ...reading.settings.settings_map import Leaf, settings_map
 from .document import Document, other_call
 from .environment_shell import put_variable

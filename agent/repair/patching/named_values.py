@@ -7,8 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...reading.run.program.shell_launches import Launch, base_name
-from ...reading.settings.forms.settings_shell import ShellReading, open_shell, references
+from ...reading.run.program.shell_launches import Launch, ShellReading, base_name, open_shell, references
 from ...reading.settings.settings_map import Leaf
 from .document import Document, Found
 from .spelling import Splice, Unplaced, is_literal, lineage, same

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 
 from ....core.own_files import KNOWLEDGE, read_table
 from .shell_words import Script, Word, expand, read_script
@@ -259,6 +259,88 @@ def _starts_program(words: list[Word], i: int) -> bool:
     if name in _SHELLS:
         return i + 1 < len(words) and re.match(r"-[a-z]*c\Z", words[i + 1].text) is not None
     return name in programs().launchers or re.fullmatch(r"python[\d.]*", name) is not None
+
+
+# ----------
+# A script opened up.
+
+_REFERENCE = re.compile(r"\$\{?(\w+)")
+
+
+@dataclass
+class ShellReading:
+    """A script opened up: its words, what its variables are, all that it launches.
+
+    `launched` holds the commands of variables too (`CMD="torchrun ..."`), under the variable's name.
+    """
+
+    script: Script
+    known: dict[str, str]
+    launched: list[Launch] = field(default_factory=list)
+    groups: dict[int, set[str]] = field(default_factory=dict)  # of leaves, kept by who asks: `id` of a launch -> names
+    trains: dict[str, list[Launch]] = field(default_factory=dict)
+
+    @cached_property
+    def by_group(self) -> dict[str, Launch]:
+        return {each.group: each for each in self.launched}
+
+    @cached_property
+    def made_of(self) -> dict[str, set[str]]:
+        """Variable or array -> the variables and arrays that its text names."""
+        made: dict[str, set[str]] = {}
+        for each in self.launched:
+            for word in each.assigned:
+                made.setdefault(word.text.partition("=")[0].rstrip("+"), set()).update(references([word]))
+        for key, words in self.script.arrays.items():
+            made.setdefault(key.partition("#")[0], set()).update(references(words))
+        return made
+
+
+def open_shell(text: str, first_line: int = 1, prefix: str = "") -> ShellReading:
+    """Read what a script launches."""
+    script = read_script(text, first_line)
+    known = _variables(script)
+    reading = ShellReading(script, known)
+    for launch in launches(script, known, prefix):
+        reading.launched.append(launch)
+        for word in launch.assigned:
+            m = ASSIGN.match(word.text)
+            if m and holds_command(m[2]):
+                reading.launched += [
+                    replace(each, blocks=launch.blocks) for each in quoted_launches(word, m.start(2), m[2], m[1], known)
+                ]
+    _with_executors(reading)
+    return reading
+
+
+def _with_executors(reading: ShellReading) -> None:
+    """Commands of variables are run by the commands that name the variable: those stand around them."""
+    for held in reading.launched:
+        if held.outer is not None or held.quote is None:
+            continue
+        runs = [
+            e for e in reading.launched
+            if e is not held and e.words and held.group in references(e.words[len(e.assigned) :])
+            and e.words[0].text not in ("echo", "printf") and not e.declares
+        ]  # fmt: skip
+        if runs:
+            held.outer, held.blocks = runs[0], (*runs[0].blocks, *held.blocks)
+
+
+def references(words: list[Word]) -> set[str]:
+    """Variables and arrays that words are made of."""
+    return {name for w in words if not w.raw.startswith("'") for name in _REFERENCE.findall(w.raw)}
+
+
+def _variables(script: Script) -> dict[str, str]:
+    known: dict[str, str] = {}
+    for command in script.commands:
+        for word in command:
+            if m := ASSIGN.match(word.text):
+                known.setdefault(m[1], expand(m[2], known)[:4000])
+            elif word.text not in (*DECLARES, "-x", "-r", "-g"):
+                break
+    return known
 
 
 # ----------

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 from ...run.lines import Positions
 from ...run.program.shell_launches import (
     ASSIGN,
-    DECLARES,
     Launch,
     body,
     holds_command,
-    launches,
+    open_shell,
     passed_on,
     programs,
-    quoted_launches,
+    references,
 )
-from ...run.program.shell_words import Script, Word, expand, read_script
+from ...run.program.shell_words import Word, expand, read_script
 from ..settings_map import Leaf, Sheet, parse
 from .settings_data import read_json, read_yaml
 
@@ -161,72 +159,6 @@ _OPTION = re.compile(  # `-N 2`, `-N2`, `--nodes=2`, `--nodes 2`, `--exclusive`;
 _SLURM = {"-N": "nodes", "-n": "ntasks", "-c": "cpus_per_task", "-t": "time"}
 _SHORT = {"SBATCH": _SLURM, "FLUX:": _SLURM, "BSUB": {"-n": "ntasks"}, "PBS": {}}  # `#PBS -N` names the job
 _PROMPT = re.compile(r"^(?:\+{1,4}|\$|>|%|#)\s+(?=\S)")
-_REFERENCE = re.compile(r"\$\{?(\w+)")
-
-
-@dataclass
-class ShellReading:
-    """A script opened up: its words, what its variables are, all that it launches.
-
-    `launched` holds the commands of variables too (`CMD="torchrun ..."`), under the variable's name.
-    """
-
-    script: Script
-    known: dict[str, str]
-    launched: list[Launch] = field(default_factory=list)
-    groups: dict[int, set[str]] = field(default_factory=dict)  # of leaves, kept by who asks: `id` of a launch -> names
-    trains: dict[str, list[Launch]] = field(default_factory=dict)
-
-    @cached_property
-    def by_group(self) -> dict[str, Launch]:
-        return {each.group: each for each in self.launched}
-
-    @cached_property
-    def made_of(self) -> dict[str, set[str]]:
-        """Variable or array -> the variables and arrays that its text names."""
-        made: dict[str, set[str]] = {}
-        for each in self.launched:
-            for word in each.assigned:
-                made.setdefault(word.text.partition("=")[0].rstrip("+"), set()).update(references([word]))
-        for key, words in self.script.arrays.items():
-            made.setdefault(key.partition("#")[0], set()).update(references(words))
-        return made
-
-
-def open_shell(text: str, first_line: int = 1, prefix: str = "") -> ShellReading:
-    """Read what a script launches."""
-    script = read_script(text, first_line)
-    known = _variables(script)
-    reading = ShellReading(script, known)
-    for launch in launches(script, known, prefix):
-        reading.launched.append(launch)
-        for word in launch.assigned:
-            m = ASSIGN.match(word.text)
-            if m and holds_command(m[2]):
-                reading.launched += [
-                    replace(each, blocks=launch.blocks) for each in quoted_launches(word, m.start(2), m[2], m[1], known)
-                ]
-    _with_executors(reading)
-    return reading
-
-
-def _with_executors(reading: ShellReading) -> None:
-    """Commands of variables are run by the commands that name the variable: those stand around them."""
-    for held in reading.launched:
-        if held.outer is not None or held.quote is None:
-            continue
-        runs = [
-            e for e in reading.launched
-            if e is not held and e.words and held.group in references(e.words[len(e.assigned) :])
-            and e.words[0].text not in ("echo", "printf") and not e.declares
-        ]  # fmt: skip
-        if runs:
-            held.outer, held.blocks = runs[0], (*runs[0].blocks, *held.blocks)
-
-
-def references(words: list[Word]) -> set[str]:
-    """Variables and arrays that words are made of."""
-    return {name for w in words if not w.raw.startswith("'") for name in _REFERENCE.findall(w.raw)}
 
 
 def read_shell(text: str, first_line: int = 1, prefix: str = "") -> Sheet:
@@ -305,17 +237,6 @@ def _placed(leaves: Iterator[Leaf], lines: Positions, first_line: int) -> Iterat
     for leaf in leaves:
         column = leaf.column - lines.start(leaf.line - first_line + 1) if leaf.width else 0
         yield replace(leaf, column=column)
-
-
-def _variables(script: Script) -> dict[str, str]:
-    known: dict[str, str] = {}
-    for command in script.commands:
-        for word in command:
-            if m := ASSIGN.match(word.text):
-                known.setdefault(m[1], expand(m[2], known)[:4000])
-            elif word.text not in (*DECLARES, "-x", "-r", "-g"):
-                break
-    return known
 
 
 def _assignment(

@@ -177,15 +177,13 @@ def test_two_commands_of_one_script(tmp_path: Path) -> None:
     assert list(_told(tmp_path)) == ["learning_rate"]
 
 
-def test_a_next_stage_is_no_worse_variant(tmp_path: Path) -> None:
-    stages = {
-        "pretrain": {**BASE, "out": "runs/base"},
-        "finetune": {**BASE, "learning_rate": 1e-4, "start": "runs/base/w.pt"},
-    }
-    for name, settings in stages.items():
+def test_a_next_stage_differs_in_what_it_takes_over(tmp_path: Path) -> None:
+    later = {**BASE, "learning_rate": 1e-4, "seed": 9, "dropout_of_mine": 0.3, "start": "runs/base/w.pt"}
+    for name, settings in {"pretrain": {**BASE, "out": "runs/base"}, "finetune": later}.items():
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(settings))
         (tmp_path / f"{name}.log").write_text(LOG if name == "pretrain" else DIED)
-    assert _told(tmp_path)["learning_rate"]["continues"] == "finetune"
+    (told,) = _told(tmp_path).values()
+    assert (told["name"], told["continues"]) == ("other.dropout_of_mine", "finetune") and "worse" not in told
 
 
 def test_a_shared_config_that_was_edited_speaks_for_no_earlier_run(tmp_path: Path) -> None:

@@ -18,7 +18,20 @@ from ..run.files import Line, RunFile
 from ..run.workspace import Workspace
 from .settings import Setting, Settings
 from .settings_map import normal, parse, settings_map
-from .sides import GOOD, LIBRARY, Side, belonging, code_defaults, form_of, groups, is_setting, plain_form, run_key, same
+from .sides import (
+    GOOD,
+    LIBRARY,
+    Side,
+    belonging,
+    code_defaults,
+    form_of,
+    groups,
+    is_part,
+    is_setting,
+    plain_form,
+    run_key,
+    same,
+)
 from .versions import Environment, Version, release
 
 Place = tuple[RunFile, Line]
@@ -47,10 +60,11 @@ def between_variants(ws: Workspace, reading: Settings) -> list[Contrast]:
     return list(out.values()) or _named_by_label(ws, reading)
 
 
-def differences(ws: Workspace, reading: Settings, one: Side, other: Side) -> Iterator[Contrast]:
-    """Settings that two runs of one program do not have alike."""
+def differences(ws: Workspace, reading: Settings, one: Side, other: Side) -> list[Contrast]:
+    """Settings that two runs of one program do not have alike; of two stages, only what the second takes over."""
     if not _alike(one, other):
-        return
+        return []
+    out = []
     for name in dict.fromkeys([*one.asked, *other.asked, *one.used, *other.used]):
         if name == "seed" and _seeds(one, other):
             continue
@@ -58,7 +72,17 @@ def differences(ws: Workspace, reading: Settings, one: Side, other: Side) -> Ite
         if found is None and not (one.used.get(name) or other.used.get(name)):
             found = _lacking(ws, reading, name, one, other)
         if found is not None:
-            yield found
+            out.append(found)
+    if out and continues(reading, one, other) is not None:
+        out = [c for c in out if not _OF_A_STAGE.search(c.name)]
+    return out
+
+
+# What a next stage is meant to have of its own: how fast and how long it learns, and how often it looks.
+_OF_A_STAGE = re.compile(
+    r"(?:^|\.)(?:\w*learning_rate\w*|warmup\w*|lr_\w+|\w*batch_size|gradient_accumulation_steps|weight_decay|seed"
+    r"|\w*epochs|(?:\w+_)?(?:steps|every|interval|iters?|iterations)|(?:eval|save)_\w+)$"
+)
 
 
 def _alike(one: Side, other: Side) -> bool:
@@ -179,7 +203,7 @@ def asked_against_used(ws: Workspace, reading: Settings) -> Iterator[Contrast]:
     for f in ws.by_role("log", "metrics"):
         results.setdefault(run_key(f), Side(run_key(f))).files.add(f.name)
     belongs = belonging(ws, [*asked, *used], results)
-    runs = {run_key(u.file) for u in used} | {run_key(f) for f in ws.by_role("log") if f.rank is None}
+    runs = {run_key(u.file) for u in used} | {run_key(f) for f in ws.by_role("log") if not is_part(f)}
     for (name, key), printed in _by_run(used).items():
         mine = [
             (s, belongs.get((s.file.name, s.group)) or belongs.get((s.file.name, ""), ""))

@@ -45,6 +45,7 @@ class Side:
 
 
 _PLUMBING = re.compile(r"(?i)^(?:logs?|conf(?:ig)?s?|out(?:put)?s?|results?|runs?|jobs?|metrics|scripts?|launch)$")
+_PROCESS = re.compile(r"(?i)^(?:process|proc|worker|gpu|local)[-_.]?\d+$")
 LIBRARY = {"other.model_type", "other.architectures", "other.transformers_version"}  # a model's own description
 _MANY = 24  # entries of a file that is no config if none of them is known
 _MOST, _LOOSE = 24, 64  # runs that are compared with one another, configs that are asked whose they are
@@ -99,7 +100,7 @@ def _with_good(ws: Workspace, own: list[Setting]) -> list[Side]:
 def _runs(ws: Workspace, own: list[Setting]) -> list[Side]:
     """Runs of one folder, by the logs and metrics they left."""
     found: dict[str, Side] = {}
-    results = [f for f in ws.by_role("log", "metrics") if f.rank is None and not LIBRARY & _names(own, f)]
+    results = [f for f in ws.by_role("log", "metrics") if not (f.good or is_part(f) or LIBRARY & _names(own, f))]
     for f in results:
         side = found.setdefault(run_key(f), Side(run_key(f)))
         side.files.add(f.name)
@@ -117,6 +118,11 @@ def _runs(ws: Workspace, own: list[Setting]) -> list[Side]:
     labelled = {f.variant for f in results if f.variant}
     sides = [s for s in found.values() if s.label in labelled or s.asked or len(s.used) >= _SAID]
     return sides[:_MOST] if len(sides) > 1 else []
+
+
+def is_part(f: RunFile) -> bool:
+    """Whether a file is what one process of a run left, rather than the run."""
+    return f.rank is not None or _PROCESS.match(f.path.stem) is not None
 
 
 def run_key(f: RunFile) -> str:

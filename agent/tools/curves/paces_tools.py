@@ -160,7 +160,7 @@ def _differences(ws: Workspace, slow: Series, fast: Series) -> Iterator[Evidence
     sides = [side for group in groups(ws, reading) for side in group]
     pair = [next((side for side in sides if s.file.name in side.files), None) for s in (fast, slow)]
     one, other = pair
-    told = list(differences(ws, reading, one, other)) if one and other and one is not other else []
+    told = differences(ws, reading, one, other) if one and other and one is not other else []
     values = [(c, c.a, c.b) if c.sides and c.sides[0] is one else (c, c.b, c.a) for c in told]
     for c in list(between_versions(read_environment(ws)))[:LOOKED_AT]:
         if sorted(c.where.split(" / ")) == sorted((_name(slow), _name(fast))):

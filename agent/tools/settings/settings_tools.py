@@ -21,6 +21,7 @@ from ...reading.settings.lints import lints as all_lints
 from ...reading.settings.settings import Setting, Settings, documented, plain_value
 from ...reading.settings.settings import read_settings as reading_of
 from ...reading.settings.settings_map import settings_map
+from ...reading.settings.sides import is_part
 from ...reading.settings.versions import read_environment
 from ..tool import clean, finding, not_applicable, tool
 
@@ -179,7 +180,7 @@ def compare_settings(ws: Workspace) -> ToolResult:
 
 def _unmet(ws: Workspace) -> Iterator[NotDone]:
     """Wishes that were not met. Of several logs one may be but a part of the way."""
-    several = len([f for f in ws.by_role("log") if not f.good and f.rank is None]) > 1
+    several = len([f for f in ws.by_role("log") if not (f.good or is_part(f))]) > 1
     return (u for u in not_done(ws) if not (several and u.name == "epochs"))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from ...run.files import RunFile
 from ...run.metric_names import meaning, normal, setting
 from ...settings.settings import PlainSetting
+from ...settings.sides import is_part
 from ..formats.metric_tables import SweepRow
 from ..series import Series
 from .finding import Curve, Finding, plain
@@ -78,13 +79,14 @@ def _finite_elsewhere(series: Sequence[Series]) -> Iterator[Finding]:
 def _comparable(curves: dict[str, Series]) -> bool:
     """Files are variants of one another when they were told to be, or are named alike; ranks are not."""
     named = [s.variant or s.file.variant for s in curves.values()]
+    if any(is_part(s.file) for s in curves.values()):
+        return False
     if all(named):
         return len(set(named)) > 1
     shapes = {
         normal("".join("#" if c.isdigit() else c for c in PurePosixPath(s.file.name).name)) for s in curves.values()
     }
-    ranked = any(s.rank is not None or s.file.rank is not None for s in curves.values())
-    return len(shapes) == 1 and not ranked
+    return len(shapes) == 1 and all(s.rank is None for s in curves.values())
 
 
 def _last(s: Series) -> tuple[float, int]:

@@ -186,6 +186,19 @@ def test_a_next_stage_differs_in_what_it_takes_over(tmp_path: Path) -> None:
     assert (told["name"], told["continues"]) == ("other.dropout_of_mine", "finetune") and "worse" not in told
 
 
+def test_what_two_runs_wrote_are_no_further_runs(tmp_path: Path) -> None:
+    rows = "".join(f'{{"step": {n}, "loss": {3 - 0.01 * n:.3f}}}\n' for n in range(60))
+    for name, lr in (("base", 0.1), ("tuned", 0.2)):
+        settings = {**BASE, "learning_rate": lr, "out": f"models/{name}"}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(settings))
+        (tmp_path / f"{name}.log").write_text(LOG)
+        folder = tmp_path / "models" / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text(rows)
+        (folder / "run.json").write_text(json.dumps({**settings, "seed": 7 + len(name)}))
+    assert list(_told(tmp_path)) == ["learning_rate"]
+
+
 def test_a_shared_config_that_was_edited_speaks_for_no_earlier_run(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("num_train_epochs: 3\nlearning_rate: 0.001\n")
     (tmp_path / "job-monday.log").write_text("  Num Epochs = 2\n" + LOG)

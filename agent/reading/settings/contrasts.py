@@ -21,6 +21,7 @@ from .settings_map import normal, parse, settings_map
 from .sides import (
     GOOD,
     LIBRARY,
+    WRITES,
     Side,
     belonging,
     code_defaults,
@@ -140,14 +141,11 @@ def continues(reading: Settings, one: Side, other: Side) -> Side | None:
     """Which of two runs starts from what the other wrote: a next stage, and no variant of it."""
     for later, first in ((one, other), (other, one)):
         said = [s for s in reading.all if isinstance(s.value, str) and not s.default]
-        written = {s.value.strip("./") for s in said if s.file.name in first.files and _WRITES.search(s.key)} - {""}
-        read = [s.value.strip("./") for s in said if s.file.name in later.files and not _WRITES.search(s.key)]
+        written = {s.value.strip("./") for s in said if s.file.name in first.files and WRITES.search(s.key)} - {""}
+        read = [s.value.strip("./") for s in said if s.file.name in later.files and not WRITES.search(s.key)]
         if any(r == w or r.startswith(f"{w}/") for r in read for w in written):
             return later
     return None
-
-
-_WRITES = re.compile(r"(?i)(?:^|[._-])(?:out|output|save|dir|runs?|log)\w*$")
 
 
 def _seeds(one: Side, other: Side) -> bool:

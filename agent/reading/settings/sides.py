@@ -47,6 +47,7 @@ class Side:
 _PLUMBING = re.compile(r"(?i)^(?:logs?|conf(?:ig)?s?|out(?:put)?s?|results?|runs?|jobs?|metrics|scripts?|launch)$")
 _PROCESS = re.compile(r"(?i)^(?:process|proc|worker|gpu|local)[-_.]?\d+$")
 LIBRARY = {"other.model_type", "other.architectures", "other.transformers_version"}  # a model's own description
+WRITES = re.compile(r"(?i)(?:^|[._-])(?:out|output|save|dir|runs?|log)\w*$")  # keys of what a run writes into
 _MANY = 24  # entries of a file that is no config if none of them is known
 _MOST, _LOOSE = 24, 64  # runs that are compared with one another, configs that are asked whose they are
 _SCRIPT_BYTES = 64 << 10
@@ -62,7 +63,7 @@ def groups(ws: Workspace, reading: Settings) -> list[list[Side]]:
     own = [s for s in told if not s.group.startswith("row ") and s.place.format != "table"]
     if any(f.good for f in ws.files):
         return [*found, _with_good(ws, own)]
-    return [*found, _runs(ws, own)]
+    return [*found, _runs(ws, reading, own)]
 
 
 def _word_lists(reading: Settings) -> set[RunFile]:
@@ -97,7 +98,7 @@ def _with_good(ws: Workspace, own: list[Setting]) -> list[Side]:
     return [sides[True], sides[False]]
 
 
-def _runs(ws: Workspace, own: list[Setting]) -> list[Side]:
+def _runs(ws: Workspace, reading: Settings, own: list[Setting]) -> list[Side]:
     """Runs of one folder, by the logs and metrics they left."""
     found: dict[str, Side] = {}
     results = [f for f in ws.by_role("log", "metrics") if not (f.good or is_part(f) or LIBRARY & _names(own, f))]
@@ -108,6 +109,7 @@ def _runs(ws: Workspace, own: list[Setting]) -> list[Side]:
     if len(found) < 2:
         found = _named_in_results(ws, own, results) or found
     belongs = belonging(ws, own, found)
+    _gather(reading, found, belongs)
     for s in own:
         side = found.get(belongs.get((s.file.name, s.group), belongs.get((s.file.name, ""), "")))
         if side is not None:
@@ -118,6 +120,22 @@ def _runs(ws: Workspace, own: list[Setting]) -> list[Side]:
     labelled = {f.variant for f in results if f.variant}
     sides = [s for s in found.values() if s.label in labelled or s.asked or len(s.used) >= _SAID]
     return sides[:_MOST] if len(sides) > 1 else []
+
+
+def _gather(reading: Settings, sides: dict[str, Side], belongs: dict[tuple[str, str], str]) -> None:
+    """What lies below the folder that a run writes into is that run's, its log elsewhere or not."""
+    written: dict[str, set[str]] = defaultdict(set)
+    for s in reading.all:
+        key = belongs.get((s.file.name, s.group)) or belongs.get((s.file.name, ""))
+        if key in sides and isinstance(s.value, str) and WRITES.search(s.key) and not s.default:
+            written[s.value.strip("./") + "/"].add(key)
+    for folder, keys in written.items():
+        inside = {key for key, side in sides.items() if all(name.startswith(folder) for name in side.files)}
+        owners = [sides[key] for key in keys - inside if key in sides]
+        for side in [sides.pop(key) for key in inside] if owners else ():
+            if len(owners) == 1:
+                owners[0].files |= side.files
+                owners[0].roles |= side.roles
 
 
 def is_part(f: RunFile) -> bool:

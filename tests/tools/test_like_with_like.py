@@ -199,6 +199,14 @@ def test_what_two_runs_wrote_are_no_further_runs(tmp_path: Path) -> None:
     assert list(_told(tmp_path)) == ["learning_rate"]
 
 
+def test_what_two_logs_count_is_compared(tmp_path: Path) -> None:
+    for name, rows, port in (("a", 1400, 1), ("b", 160, 2)):
+        head = f"[INFO] 18,090 parameters, {rows} train images\nlistening on port 2950{port} for 4 workers\n"
+        (tmp_path / f"run_{name}.log").write_text(head + f"  Num Epochs = 3\n{rows} rows read in 1.{port} s\n" + LOG)
+    found = compare_settings(Workspace([tmp_path], live=False)).evidence
+    assert {(e.key, e.line, e.value["where"]) for e in found} == {("compare.counts_differ", 1, "a / b")}
+
+
 def test_a_shared_config_that_was_edited_speaks_for_no_earlier_run(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("num_train_epochs: 3\nlearning_rate: 0.001\n")
     (tmp_path / "job-monday.log").write_text("  Num Epochs = 2\n" + LOG)

@@ -1,4 +1,4 @@
-"""Results side by side in one log: a quantity computed in several ways, a run beside its continuation.
+"""Results side by side: a quantity computed in several ways, a run beside its continuation, what two logs count.
 
 eager     21.404566                      step   original   resumed
 compiled  61.734364                      21     2.3693     2.3693
@@ -11,8 +11,10 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from ..run.files import Line
+from ..run.lines import strip, template_of, without_escapes
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 _NAMED = re.compile(
@@ -124,3 +126,55 @@ def _numbers(cells: list[str], least: int) -> list[float] | None:
         except ValueError:
             break
     return out if len(out) >= least else None
+
+
+# ----------
+# What two runs count at their start, each in one line of one wording: 160 images here, 1400 there.
+
+HEAD = 400  # lines of a log in which a run says what it has
+_COUNTED = re.compile(
+    r"(?i)\b(?:param(?:eter)?s?|weights|samples?|examples?|images?|pictures?|tokens?|rows?|records?|documents?|notes|words"
+    r"|sequences?|batch(?:es)?|vocab\w*|layers?|class(?:es)?|labels?|features?|devices?|gpus?|process(?:es)?|ranks?"
+    r"|workers?|threads?|world[ _]size)\b"
+)
+_PASSING = re.compile(
+    r"(?i)\b(?:step|epoch|iter\w*|loss|acc\w*|took|time|elapsed|eta|port|pid|[kmgt]i?b|ms|sec\w*|memory|seed|saved"
+    r"|per second|\w+/s)\b|\d:\d\d|\d ?s\b|https?:|%"
+)
+_WHOLE_NUMBER = re.compile(r"(?<![\w.,:/-])\d[\d,]{0,15}(?![\w.:/-])")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One wording with other numbers in two logs; `a` and `b` are the lines of both."""
+
+    wording: str
+    a: Line
+    b: Line
+
+
+def counted_apart(one: Iterable[Line], other: Iterable[Line]) -> Iterator[Counted]:
+    """Lines that both logs have once at their start, and in which a count differs."""
+    first, second = _counts(one), _counts(other)
+    for wording, a in first.items():
+        b = second.get(wording)
+        if a and b and _whole(a) != _whole(b):
+            yield Counted(wording, a, b)
+
+
+def _counts(lines: Iterable[Line]) -> dict[str, Line | None]:
+    """By wording the line that counts something; None where it came again."""
+    found: dict[str, Line | None] = {}
+    for line in islice(lines, HEAD):
+        text = line.text
+        if len(text) < 400 and _COUNTED.search(text) and not _PASSING.search(text) and _whole(line):
+            wording = template_of(line.data)
+            found[wording] = None if wording in found else line
+    return {wording: line for wording, line in found.items() if wording}
+
+
+def _whole(line: Line) -> list[str]:
+    return [
+        n.replace(",", "")
+        for n in _WHOLE_NUMBER.findall(strip(without_escapes(line.data).decode(errors="replace")).body)
+    ]

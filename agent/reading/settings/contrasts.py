@@ -53,18 +53,21 @@ class Contrast:
 def between_variants(ws: Workspace, reading: Settings) -> list[Contrast]:
     """Settings that differ between runs, rows of a table, or the good run and this one; each name once."""
     out: dict[str, Contrast] = {}
-    for sides in groups(ws, reading):
-        for one, other in combinations(sides, 2):
-            for c in differences(ws, reading, one, other):
-                if c.name not in out or len(c.places) > len(out[c.name].places):
-                    out[c.name] = c
+    for one, other in pairs(ws, reading):
+        for c in differences(ws, reading, one, other):
+            if c.name not in out or len(c.places) > len(out[c.name].places):
+                out[c.name] = c
     return list(out.values()) or _named_by_label(ws, reading)
+
+
+def pairs(ws: Workspace, reading: Settings) -> Iterator[tuple[Side, Side]]:
+    """Every two runs of one program."""
+    for sides in groups(ws, reading):
+        yield from ((one, other) for one, other in combinations(sides, 2) if _alike(one, other))
 
 
 def differences(ws: Workspace, reading: Settings, one: Side, other: Side) -> list[Contrast]:
     """Settings that two runs of one program do not have alike; of two stages, only what the second takes over."""
-    if not _alike(one, other):
-        return []
     out = []
     for name in dict.fromkeys([*one.asked, *other.asked, *one.used, *other.used]):
         if name == "seed" and _seeds(one, other):

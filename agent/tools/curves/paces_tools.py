@@ -17,9 +17,8 @@ from ...reading.profiles.profile_tables import file_loads
 from ...reading.profiles.step_times import RATIO, Skew, TimeShare, arrivals, skew, time_shares
 from ...reading.run.files import RunFile
 from ...reading.run.workspace import Workspace
-from ...reading.settings.contrasts import between_versions, differences
+from ...reading.settings.contrasts import between_versions, differences, pairs
 from ...reading.settings.settings import plain_value, read_settings
-from ...reading.settings.sides import groups
 from ...reading.settings.versions import Version, read_environment, release
 from ...reading.stacks.flight_recordings import recordings
 from ..tool import clean, finding, not_applicable, tool
@@ -157,10 +156,11 @@ def _seconds(s: Series, more_is_faster: bool) -> float:
 def _differences(ws: Workspace, slow: Series, fast: Series) -> Iterator[Evidence]:
     """Each setting and version as `name: fast -> slow`, with the line of each side."""
     reading = read_settings(ws)
-    sides = [side for group in groups(ws, reading) for side in group]
-    pair = [next((side for side in sides if s.file.name in side.files), None) for s in (fast, slow)]
-    one, other = pair
-    told = differences(ws, reading, one, other) if one and other and one is not other else []
+    ours = ((a, b) if fast.file.name in a.files else (b, a) for a, b in pairs(ws, reading))
+    one, other = next(
+        ((a, b) for a, b in ours if fast.file.name in a.files and slow.file.name in b.files), (None, None)
+    )
+    told = differences(ws, reading, one, other) if one and other else []
     values = [(c, c.a, c.b) if c.sides and c.sides[0] is one else (c, c.b, c.a) for c in told]
     for c in list(between_versions(read_environment(ws)))[:LOOKED_AT]:
         if sorted(c.where.split(" / ")) == sorted((_name(slow), _name(fast))):

@@ -12,10 +12,18 @@ from ...core.types import Evidence, ToolResult
 from ...reading.curves.anomalies.optimizer_curves import large_rates
 from ...reading.curves.anomalies.variants import worse
 from ...reading.curves.curves import curves
+from ...reading.curves.side_by_side import counted_apart
 from ...reading.logs.asked_limits import NotDone, not_done, times_not_applied
 from ...reading.run.workspace import Workspace
 from ...reading.settings.compatibility import renumbered
-from ...reading.settings.contrasts import Contrast, asked_against_used, between_variants, between_versions, continues
+from ...reading.settings.contrasts import (
+    Contrast,
+    asked_against_used,
+    between_variants,
+    between_versions,
+    continues,
+    pairs,
+)
 from ...reading.settings.lint_rules import Lint
 from ...reading.settings.lints import lints as all_lints
 from ...reading.settings.settings import Setting, Settings, documented, plain_value
@@ -129,6 +137,7 @@ def check_time_limits(ws: Workspace) -> ToolResult:
 # The one flag that differs: variants against each other, good against bad, asked against used.
 
 COMPARE_SHOWN = 40
+COUNTED = 12  # pairs of runs whose logs are read beside each other
 
 
 @tool(emits=("compare.*",), recall=True)
@@ -147,7 +156,8 @@ def compare_settings(ws: Workspace) -> ToolResult:
     versions = list(between_versions(environment))[:COMPARE_SHOWN]
     unmet, other_words = list(_unmet(ws))[:COMPARE_SHOWN], list(renumbered(ws))[:COMPARE_SHOWN]
     pages = list(documented(ws))
-    if not (variants or used or versions or unmet or other_words or pages):
+    counts = list(_counted(ws, reading))
+    if not (variants or counts or used or versions or unmet or other_words or pages):
         many = {s.file.variant or s.file.run for s in reading.sources}
         return clean("no setting differs") if len(many) > 1 else not_applicable("nothing to compare settings with")
     evidence = [
@@ -159,6 +169,7 @@ def compare_settings(ws: Workspace) -> ToolResult:
         *(e for c in used for e in _told(ws, "asked_used_differs", c, ("name", "asked", "used"))),
         *(e for c in versions for e in _told(ws, "version_differs", c, ("name", "a", "b", "where"))),
         *_alone(ws, variants, versions),
+        *counts,
     ]
     for u in unmet:
         said = {"name": u.name, "asked": u.asked, "done": u.done}
@@ -172,6 +183,7 @@ def compare_settings(ws: Workspace) -> ToolResult:
     rows += [f"{u.name}: asked {u.asked:g}, done {'not so many' if u.done is None else u.done}" for u in unmet]
     rows += [f"{d.name}: documented {d.documented:g}, set to {d.set:g}" for d in pages]
     rows += [v.says for v in other_words]
+    rows += [f"{e.file}:{e.line} {e.text}" for e in counts]
     summary = f"{len(variants)} settings differ between variants, {len(used) + len(unmet)} are not as asked"
     summary += f", {len(pages)} not as documented" if pages else ""
     summary += f", {len(versions)} versions differ"
@@ -182,6 +194,23 @@ def _unmet(ws: Workspace) -> Iterator[NotDone]:
     """Wishes that were not met. Of several logs one may be but a part of the way."""
     several = len([f for f in ws.by_role("log") if not (f.good or is_part(f))]) > 1
     return (u for u in not_done(ws) if not (several and u.name == "epochs"))
+
+
+def _counted(ws: Workspace, reading: Settings) -> Iterator[Evidence]:
+    """What two runs say that they have, in one wording with other numbers; settings are told as such."""
+    seen: set[str] = set()
+    told = {(s.file.name, s.line.number) for s in reading.all if s.known}
+    for pair in list(pairs(ws, reading))[:COUNTED]:
+        logs = [[f for f in ws.by_role("log", "capture") if f.name in side.files] for side in pair]
+        alike = [(a, b) for a in logs[0] for b in logs[1] if a.path.name == b.path.name]
+        alike = alike or [(a, b) for a in logs[0][:1] for b in logs[1][:1]]
+        for a, b in alike[:1]:
+            for c in counted_apart(ws.lines(a), ws.lines(b)):
+                if c.wording not in seen and not {(a.name, c.a.number), (b.name, c.b.number)} & told:
+                    seen.add(c.wording)
+                    where = f"{pair[0].label} / {pair[1].label}"
+                    said = {"name": c.wording, "a": c.a.text.strip(), "b": c.b.text.strip(), "where": where}
+                    yield from (ws.cite(f, line, "compare.counts_differ", said) for f, line in ((a, c.a), (b, c.b)))
 
 
 def _standing(ws: Workspace, reading: Settings, c: Contrast) -> dict[str, str]:

@@ -12,9 +12,10 @@ PLATFORM ?= manylinux_2_28_x86_64
 PYTHON_VERSION ?= 3.11
 EXTRAS ?=
 TORCH_INDEX ?=
+MIRROR ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit soak check lint types imports bench incidents healthy repairs inspection docs pictures wheel wheelhouse clean
+.PHONY: help demo test unit soak check lint types imports bench incidents healthy repairs checkouts inspection docs pictures wheel wheelhouse clean
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made
@@ -56,6 +57,15 @@ healthy: build/recording/.installed  ## Record evals/healthy anew: tiny real tra
 
 repairs: build/recording/.installed $(VENV)/.installed  ## Break, diagnose, apply, run again: which repairs repair
 	@build/recording/bin/python evals/recorders/repair.py
+
+checkouts: build/checkout-env/.installed  ## Carry out the recipes of evals/checkouts into build/checkouts (MIRROR=, a folder of git directories)
+	@build/checkout-env/bin/python evals/recorders/checkout.py $(if $(MIRROR),--mirror "$(MIRROR)")
+
+build/checkout-env/.installed: evals/checkouts/requirements.txt | $(VENV)/bin/python
+	@echo "installing what public projects import (many minutes the first time)" >&2
+	@$(PYTHON) -m venv build/checkout-env
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 build/checkout-env/bin/python -m pip install -qq --progress-bar off -r evals/checkouts/requirements.txt
+	@touch $@
 
 build/recording/.installed: evals/recorders/requirements.txt evals/recorders/requirements-bare.txt | $(VENV)/bin/python
 	@echo "installing the frameworks to record (many minutes the first time)" >&2

@@ -38,7 +38,8 @@ def test_a_failed_run_beside_a_good_one(tmp_path: Path) -> None:
     missing = [row.split(" INFO ")[-1] for row in rows if row.startswith("missing: ")]
     assert missing == ["reset prefix cache after weight update", "Training finished"]
     differs = [row.removeprefix("differs: ") for row in rows if row.startswith("differs: ")]
-    assert differs[0].startswith("learning_rate: ") and differs[1].startswith("step_time: 1.333 times that of the good")
+    assert differs[0].startswith("learning_rate: ") and differs[1] == "by its curves this run came out worse"
+    assert differs[2].startswith("step_time: 1.333 times that of the good")
     assert "train.jsonl: " in differs[-1] and result.evidence == []
 
 

@@ -21,6 +21,7 @@ from .settings_map import normal, parse, settings_map
 from .sides import (
     GOOD,
     LIBRARY,
+    RESULTS,
     WRITES,
     Side,
     belonging,
@@ -201,7 +202,7 @@ def asked_against_used(ws: Workspace, reading: Settings) -> Iterator[Contrast]:
     asked = [s for s in own if not (s.used or s.default or (s.file in programs and s.place.style == "assignment"))]
     used = [s for s in own if s.used and s.value is not None and s.name not in _CONVERTED]
     results: dict[str, Side] = {}
-    for f in ws.by_role("log", "metrics"):
+    for f in ws.by_role("log", "metrics")[:RESULTS]:
         results.setdefault(run_key(f), Side(run_key(f))).files.add(f.name)
     belongs = belonging(ws, [*asked, *used], results)
     runs = {run_key(u.file) for u in used} | {run_key(f) for f in ws.by_role("log") if not is_part(f)}

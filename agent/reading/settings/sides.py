@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -45,10 +45,12 @@ class Side:
 
 
 _PLUMBING = re.compile(r"(?i)^(?:logs?|conf(?:ig)?s?|out(?:put)?s?|results?|runs?|jobs?|metrics|scripts?|launch)$")
+_CONFIG = re.compile(r"[\w./-]+\.(?:ya?ml|json|toml|py|cfg|ini|conf)\b")
 _PROCESS = re.compile(r"(?i)^(?:process|proc|worker|gpu|local)[-_.]?\d+$")
 LIBRARY = {"other.model_type", "other.architectures", "other.transformers_version"}  # a model's own description
 WRITES = re.compile(r"(?i)(?:^|[._-])(?:out|output|save|dir|runs?|log)\w*$")  # keys of what a run writes into
 _MANY = 24  # entries of a file that is no config if none of them is known
+RESULTS = 128  # logs and metrics that are asked which run they are of
 _MOST, _LOOSE = 24, 64  # runs that are compared with one another, configs that are asked whose they are
 _SCRIPT_BYTES = 64 << 10
 _SAID = 3  # settings that two logs print alike, from which one program printed both
@@ -56,6 +58,10 @@ _SAID = 3  # settings that two logs print alike, from which one program printed 
 
 def groups(ws: Workspace, reading: Settings) -> list[list[Side]]:
     """Runs that can be compared with one another: the good one and this one, rows of a table, runs of one folder."""
+    return ws.memo(("sides", id(reading)), lambda: (reading, _groups(ws, reading)))[1]
+
+
+def _groups(ws: Workspace, reading: Settings) -> list[list[Side]]:
     aside = _word_lists(reading) | {s.file for s in reading.sources if s.trains}
     told = [s for s in reading.all if s.note != "implied" and not s.default and s.file not in aside and is_setting(s)]
     told = [s for s in told if s.place.format != "python" or s.place.style == "assignment"]
@@ -101,7 +107,9 @@ def _with_good(ws: Workspace, own: list[Setting]) -> list[Side]:
 def _runs(ws: Workspace, reading: Settings, own: list[Setting]) -> list[Side]:
     """Runs of one folder, by the logs and metrics they left."""
     found: dict[str, Side] = {}
-    results = [f for f in ws.by_role("log", "metrics") if not (f.good or is_part(f) or LIBRARY & _names(own, f))]
+    described = {s.file for s in own if s.name in LIBRARY}
+    results = [f for f in ws.by_role("log", "metrics") if not (f.good or is_part(f))]
+    results = [f for f in results if f not in described][:RESULTS]
     for f in results:
         side = found.setdefault(run_key(f), Side(run_key(f)))
         side.files.add(f.name)
@@ -170,21 +178,26 @@ def belonging(ws: Workspace, own: list[Setting], sides: dict[str, Side]) -> dict
             key = _one(marks, _command(ws, s))
             if key and (s.file.name, "") not in out:
                 out[s.file.name, s.group] = key
-    texts: dict[str, list[str]] = defaultdict(list)
+    named: dict[str, set[str]] = defaultdict(set)  # by the name of a config, the runs whose own files name it
+    owner = {name: key for key, side in sides.items() for name in side.files}
     for f in ws.files:
-        keys = {key for key, side in sides.items() if f.name in side.files} | {out.get((f.name, ""), "")} - {""}
-        for key in keys:
-            texts[key].append(ws.head(f).decode(errors="replace"))
+        if key := owner.get(f.name) or out.get((f.name, "")):
+            for name in _CONFIG.findall(ws.head(f).decode(errors="replace")):
+                named[PurePath(name).name].add(key)
     for s in own:
         if key := out.get((s.file.name, s.group)):
-            texts[key].append(_command(ws, s))
+            for name in _CONFIG.findall(_command(ws, s)):
+                named[PurePath(name).name].add(key)
     loose = [f for f in files.values() if (f.name, "") not in out and f.role == "config"][:_LOOSE]
+    beside: dict[str, list[str]] = defaultdict(list)
+    for key in sides:
+        beside[_folder(key)].append(key)
+    twins = Counter(f.path.name for f in loose)  # `run.json` here and in `earlier/`
     for f in loose:
-        named = [key for key, said in texts.items() if any(_names_file(text, f.name) for text in said)]
-        beside = [key for key in sides if _folder(key) == _folder(run_key(f))]
-        twin = any(o is not f and o.path.name == f.path.name for o in loose)  # `run.json` here and in `earlier/`
-        if len(named) == 1 or (not named and len(beside) == 1 and twin and f.variant is None):
-            out[f.name, ""] = (named or beside)[0]
+        by = named.get(f.path.name) or ()
+        near = beside[_folder(run_key(f))] if not by and twins[f.path.name] > 1 and f.variant is None else []
+        if len(by) == 1 or len(near) == 1:
+            out[f.name, ""] = next(iter(by or near))
     return out
 
 
@@ -231,15 +244,7 @@ def _note_command(ws: Workspace, side: Side, command: str) -> None:
     """Which program a command starts, and which configs it names that nobody can read."""
     here = {PurePath(f.name).name for f in ws.files}
     side.programs |= {PurePath(p).name for p in re.findall(r"[\w./-]+\.py\b", command)}
-    side.unread |= {c for c in re.findall(r"[\w./-]+\.(?:ya?ml|json|toml)\b", command) if PurePath(c).name not in here}
-
-
-def _names_file(text: str, name: str) -> bool:
-    return re.search(rf"(?<![\w.-]){re.escape(PurePath(name).name)}(?![\w-])", text) is not None
-
-
-def _names(own: list[Setting], f: RunFile) -> set[str]:
-    return {s.name for s in own if s.file == f}
+    side.unread |= {c for c in _CONFIG.findall(command) if PurePath(c).name not in here}
 
 
 # ----------

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from ....index.search import Result, Results, search
 from ...core.types import LINE_CAP, Evidence, ToolResult
+from ...reading.curves.anomalies.variants import worse
 from ...reading.curves.curves import curves
 from ...reading.curves.series import Series
 from ...reading.run.lines import Said, Template, said
@@ -72,8 +73,11 @@ def _sides(c: Contrast) -> str:
 
 
 def _curves(ws: Workspace) -> Iterator[str]:
-    """Medians of curves over the steps that both runs have."""
+    """Which run came out worse, and medians of curves over the steps that both have."""
     found = curves(ws)
+    which = worse([s for s in found.series if not s.file.good], [s for s in found.series if s.file.good])
+    if which is not None:
+        yield f"differs: by its curves {('this run', 'the good run')[which]} came out worse"
     for metric, least in _CHANGES.items():
         ours, theirs = found.of(metric, good=False), found.of(metric, good=True)
         if not (ours and theirs):
@@ -85,8 +89,8 @@ def _curves(ws: Workspace) -> Iterator[str]:
 
 
 def _ratio(a: Series, b: Series) -> float | None:
-    last = min(a.steps[-1], b.steps[-1])
-    shared = [s.values[s.finite & s.fair & (s.steps <= last)] for s in (a, b)]
+    first, last = max(a.steps.min(), b.steps.min()), min(a.steps.max(), b.steps.max())
+    shared = [s.values[s.finite & s.fair & (s.steps >= first) & (s.steps <= last)] for s in (a, b)]
     ours, theirs = (np.median(v) if len(v) >= 3 else 0 for v in shared)
     return float(ours / theirs) if ours > 0 and theirs > 0 else None
 

@@ -1,9 +1,10 @@
 """Carry out the recipes of evals/checkouts: runs in whole checkouts of public projects, as their users have them.
 
-`checkout.py [RECIPE ...] [--mirror DIR] [--into DIR]`; without a recipe all of them, `make checkouts`. A recipe names a
-repository and a commit, our edits of single lines, files of our own, and the commands that a user types; what is made
-is an incident whose files/ are the checkout with what the run left in it. Nothing of a project is kept in this one. The
-interpreter that runs this file runs the programs too; evals/checkouts/requirements.txt says what they need.
+`checkout.py [RECIPE ...] [--mirror DIR] [--into DIR] [--labels]`; without a recipe all of them, `make checkouts`. With
+--labels nothing is run: the labels of what was made before are written anew. A recipe names a repository and a commit,
+our edits of single lines, files of our own, and the commands that a user types; what is made is an incident whose
+files/ are the checkout with what the run left in it. Nothing of a project is kept in this one. The interpreter that
+runs this file runs the programs too; evals/checkouts/requirements.txt says what they need.
 """
 
 from __future__ import annotations
@@ -174,16 +175,6 @@ def keep(recipe: Recipe, work: Path, files: Path) -> int:
     return size
 
 
-def label(recipe: Recipe, home: Path) -> None:
-    """Write the incident's labels, and beside them the facts that decide; `*` in a file is filled in with the last."""
-    facts = [fact | {"file": _named(home / "files", fact["file"])} for fact in recipe.facts]
-    evidence = [mark | {"file": _named(home / "files", mark["file"])} for mark in recipe.labels.get("evidence", ())]
-    labels = {"id": recipe.id, "source": f"recipe: {recipe.repository}@{recipe.commit[:12]}", **recipe.labels}
-    for name, content in (("incident.yaml", labels | {"evidence": evidence}), ("facts.yaml", facts)):
-        text = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
-        (home / name).write_text(text, encoding="utf-8")
-
-
 def make(recipe: Recipe, mirror: Path | None, home: Path) -> str:
     """Make one incident; what is wrong with it, in words, or nothing."""
     with tempfile.TemporaryDirectory(prefix="checkout-") as scratch:
@@ -199,12 +190,23 @@ def make(recipe: Recipe, mirror: Path | None, home: Path) -> str:
         status = carry_out(recipe.train, work, recipe.limit)
         seconds = time.monotonic() - began
         size = keep(recipe, work, home / "files")
-    label(recipe, home)
     print(f"{recipe.id}: exit {status}, {seconds:.0f} s, {size / 1e6:.1f} MB", file=sys.stderr, flush=True)  # noqa: T201
-    if status not in recipe.ends:
-        return f"ended with {status}, not {recipe.ends}"
-    told = [*recipe.labels.get("evidence", ()), *recipe.facts]
-    lost = [m for m in told if m["text"] not in _text(home / "files" / _named(home / "files", m["file"]))]
+    untold = label(recipe, home)
+    return untold if status in recipe.ends else f"ended with {status}, not {recipe.ends}"
+
+
+def label(recipe: Recipe, home: Path) -> str:
+    """Write the incident's labels, and beside them the facts; which of their lines are not in its files, in words.
+
+    `*` in the name of a file stands for what changes from run to run; the last that fits is meant.
+    """
+    facts = [fact | {"file": _named(home / "files", fact["file"])} for fact in recipe.facts]
+    evidence = [mark | {"file": _named(home / "files", mark["file"])} for mark in recipe.labels.get("evidence", ())]
+    labels = {"id": recipe.id, "source": f"recipe: {recipe.repository}@{recipe.commit[:12]}", **recipe.labels}
+    for name, content in (("incident.yaml", labels | {"evidence": evidence}), ("facts.yaml", facts)):
+        text = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
+        (home / name).write_text(text, encoding="utf-8")
+    lost = [m for m in [*evidence, *facts] if m["text"] not in _text(home / "files" / m["file"])]
     missing = lacking(recipe.shows, home / "files")
     return "; ".join([*(f"lacks {m}" for m in missing), *(f"no line {m['text']!r} in {m['file']}" for m in lost)])
 
@@ -223,6 +225,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("recipes", nargs="*", help="ids of recipes, or files; all of evals/checkouts")
     parser.add_argument("--mirror", type=Path, help="a folder of git directories, each OWNER+NAME")
+    parser.add_argument("--labels", action="store_true", help="only write the labels of what was made before anew")
     parser.add_argument("--into", type=Path, default=ROOT / "build" / "checkouts")
     asked = parser.parse_args(argv)
     paths = [Path(r) if r.endswith(".yaml") else RECIPES / f"{r}.yaml" for r in asked.recipes]
@@ -232,7 +235,10 @@ def main(argv: list[str]) -> int:
     failed = False
     for path in paths or sorted(RECIPES.glob("*.yaml")):
         recipe = read(path)
-        if trouble := make(recipe, asked.mirror, asked.into / recipe.id):
+        home = asked.into / recipe.id
+        if asked.labels and not (home / "files").is_dir():
+            continue
+        if trouble := label(recipe, home) if asked.labels else make(recipe, asked.mirror, home):
             failed = True
             print(f"  ! {recipe.id}: {trouble}", file=sys.stderr, flush=True)  # noqa: T201
     return int(failed)

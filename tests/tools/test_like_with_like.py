@@ -186,6 +186,14 @@ def test_a_next_stage_differs_in_what_it_takes_over(tmp_path: Path) -> None:
     assert (told["name"], told["continues"]) == ("other.dropout_of_mine", "finetune") and "worse" not in told
 
 
+def test_a_run_taken_up_again_is_no_variant_of_itself(tmp_path: Path) -> None:
+    rows = ["--max_steps 60 > first.log", "--resume --max_steps 180 > second.log"]
+    (tmp_path / "launch.sh").write_text("".join(f"python train.py --output_dir out --bf16 {row}\n" for row in rows))
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.log").write_text(LOG)
+    assert _told(tmp_path) == {}
+
+
 def test_what_two_runs_wrote_are_no_further_runs(tmp_path: Path) -> None:
     rows = "".join(f'{{"step": {n}, "loss": {3 - 0.01 * n:.3f}}}\n' for n in range(60))
     for name, lr in (("base", 0.1), ("tuned", 0.2)):

@@ -147,6 +147,8 @@ def continues(reading: Settings, one: Side, other: Side) -> Side | None:
         said = [s for s in reading.all if isinstance(s.value, str) and not s.default]
         written = {s.value.strip("./") for s in said if s.file.name in first.files and WRITES.search(s.key)} - {""}
         read = [s.value.strip("./") for s in said if s.file.name in later.files and not WRITES.search(s.key)]
+        if later.resumes and not first.resumes and later.writes & first.writes:
+            return later
         if any(r == w or r.startswith(f"{w}/") for r in read for w in written):
             return later
     return None

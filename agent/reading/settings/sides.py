@@ -37,6 +37,8 @@ class Side:
     used: dict[str, list[Setting]] = field(default_factory=lambda: defaultdict(list))
     programs: set[str] = field(default_factory=set)
     roles: set[str] = field(default_factory=set)  # of what it left
+    resumes: bool = False  # its command says so
+    writes: set[str] = field(default_factory=set)  # folders that its command names for that
     unread: set[str] = field(default_factory=set)  # configs that its command names and that are not here
 
     def take(self, s: Setting) -> None:
@@ -244,6 +246,8 @@ def _note_command(ws: Workspace, side: Side, command: str) -> None:
     """Which program a command starts, and which configs it names that nobody can read."""
     here = {PurePath(f.name).name for f in ws.files}
     side.programs |= {PurePath(p).name for p in re.findall(r"[\w./-]+\.py\b", command)}
+    side.resumes |= re.search(r"(?<![\w-])--?(?:\w+[-_])?(?:resume|continue)\b", command) is not None
+    side.writes |= set(re.findall(r"--?(?:out\w*|save\w*|log\w*)[-_]?(?:dir|path|folder)?[ =](\S+)", command))
     side.unread |= {c for c in _CONFIG.findall(command) if PurePath(c).name not in here}
 
 

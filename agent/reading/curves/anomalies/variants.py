@@ -25,6 +25,7 @@ _COMPARED = {
 }  # fmt: skip
 _MAX_VARIANTS = 16
 _APART = 0.05  # share by which two outcomes differ
+_PACES, _SLOWER = ("throughput", "tflops", "step_time"), 0.15  # and two paces, which vary by themselves
 _WHOLE = 0.9  # of the steps of the longest, from which a run went as far as the others
 _AT = re.compile(r"_at_.*$|_?(?:step|iter|epoch)_?\d+$")
 _COARSE = {"world_size", "global_batch_size", "micro_batch_size"}
@@ -139,7 +140,8 @@ def worse(one: Sequence[Series], other: Sequence[Series]) -> int | None:
                 return None
             return 0 if _broken(a) else 1
         values = _at_one_step([a, b])
-        if values is None or abs(values[0] - values[1]) <= _APART * max(map(abs, values)):
+        apart = _SLOWER if metric in _PACES else _APART
+        if values is None or abs(values[0] - values[1]) <= apart * max(map(abs, values)):
             continue
         found = 0 if (values[0] < values[1]) == more_is_better else 1
         lasting = (b, a)[found], (a, b)[found]
@@ -149,7 +151,8 @@ def worse(one: Sequence[Series], other: Sequence[Series]) -> int | None:
 
 
 def _judged(s: Series, metric: str) -> bool:
-    return s.metric == metric and bool(len(s)) and (s.rank or 0) == 0 and not (s.rl and metric == "loss")
+    enough = 1 if metric.startswith(("eval_", "initial_")) else 3
+    return s.metric == metric and len(s) >= enough and (s.rank or 0) == 0 and not (s.rl and metric == "loss")
 
 
 def _outcomes(metric: str, curves: dict[str, Series]) -> Iterator[Finding]:

@@ -8,14 +8,19 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ...core.deadline import check
 from .clocks import Stamp, stamp_of
 from .files import Line, RunFile
 
-if TYPE_CHECKING:
-    from .workspace import Workspace
+
+class Files(Protocol):
+    """What is asked of a workspace here."""
+
+    def by_role(self, *roles: str) -> list[RunFile]: ...
+    def lines(self, file: RunFile) -> Iterator[Line]: ...
+
 
 SHOWN = 8192  # characters of a line that are parsed
 
@@ -217,7 +222,7 @@ def fact_of(line: Line) -> dict[str, Any]:
 LINES = 20_000  # of a log
 
 
-def beginnings(ws: Workspace) -> Iterator[tuple[RunFile, Line]]:
+def beginnings(ws: Files) -> Iterator[tuple[RunFile, Line]]:
     """The first lines of each log of the run at hand, with their file; a log of a good run is passed over."""
     for file in ws.by_role("log"):
         if not file.good:
@@ -266,7 +271,7 @@ def template_of(line: bytes) -> str:
     return kind if sum(c.isalpha() for c in kind) >= 6 else ""
 
 
-def said(ws: Workspace, files: list[RunFile]) -> Said:
+def said(ws: Files, files: list[RunFile]) -> Said:
     """The kinds of lines in these logs, in the order in which they first came."""
     found, kinds, total = Said({}), {}, 0
     for file in files:

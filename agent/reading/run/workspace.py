@@ -7,6 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock, RLock
 from typing import Any, Protocol, TypeVar
@@ -18,6 +19,7 @@ from . import files as _files
 from .discover import Place, hosts_of, places, spool, walk
 from .files import Line, RunFile
 from .roles import role_of
+from .what_ran import Ran, what_ran
 
 # ----------
 # Whether the run was made on this machine, lately: only then what the machine says now is evidence about it.
@@ -120,7 +122,7 @@ class Workspace:
     """Files of one or more runs. Never writes, never executes anything of the run.
 
     Attributes:
-        files: every readable file, in a stable order.
+        everything: every readable file, in a stable order; bystanders among them are for searching alone.
         skipped: `(name, why)` of what was found and could not be read, or not wholly.
         question: the user's question, for tools that look for what it names; never evidence.
         pids: processes of the run on this machine, as the user named them.
@@ -154,19 +156,29 @@ class Workspace:
         self._memo: dict[Any, Any] = {}
         self._lock = RLock()
         self._told = Lock()  # its own: workers of a reading tell while the reading is being made
-        self.files: list[RunFile] = []
+        self.everything: list[RunFile] = []
         self.skipped: list[tuple[str, str]] = []
         for root in [*roots, *self.good]:
             if root != STDIN and not _exists(root):
                 raise UsageError(f"no such path: {root}", "name a folder, a file, or - for standard input")
         self._discover()
-        if not self.files and not may_be_empty:
+        if not self.everything and not may_be_empty:
             looked = ", ".join(str(r) for r in roots)
             also_seen = f"; {len(self.skipped)} entries were not readable" if self.skipped else ""
             raise NothingReadable(
                 f"nothing readable in {looked}{also_seen}",
                 "looked for logs, configs, metrics, checkpoints, data, code, environment lists and captures",
             )
+
+    @property
+    def ran(self) -> Ran:
+        """What ran here, and the part that each file plays in it."""
+        return self.memo("ran", lambda: what_ran(self.everything, self.read))
+
+    @property
+    def files(self) -> list[RunFile]:
+        """The files that evidence may come from: all but bystanders; what a program was fed with has the role data."""
+        return self.memo("files", self._used)
 
     @property
     def live(self) -> bool:
@@ -267,6 +279,10 @@ class Workspace:
         """Evidence from what a command printed; `text` is the line of its output that says so."""
         return Evidence(key=key, value=value, kind="command", argv=list(done.argv), text=text[:LINE_CAP], **more)
 
+    def _used(self) -> list[RunFile]:
+        parts = ((f, self.ran.part(f)) for f in self.everything)
+        return [replace(f, role="data") if part == "data" else f for f, part in parts if part != "bystander"]
+
     def _head(self, file: RunFile) -> bytes:
         try:
             return _files.head(file.path, HEAD)
@@ -286,7 +302,7 @@ class Workspace:
             names = {f: f.name.removeprefix(prefix) for f in found}
             where = places(((names[f], f.role) for f in found), hosts_of(root))
             good = number > len(self.roots)
-            self.files += [_placed(f, where[names[f]], run, good) for f in found]
+            self.everything += [_placed(f, where[names[f]], run, good) for f in found]
 
     def _found(self, root: Path, prefix: str) -> Iterator[RunFile]:
         for name, path, size in self._entries(root, prefix):

@@ -183,7 +183,7 @@ def scanned_files(ws: Workspace) -> list[RunFile]:
         f
         for f in ws.files
         if f.role in SCANNED_ROLES
-        or (f.path.suffix.lower() == ".txt" and f.role != "record")
+        or (f.path.suffix.lower() == ".txt" and f.role not in ("record", "data"))
         or (f.role == "other" and f.path.suffix.lower() in _TEXT_SUFFIXES and b"\0" not in ws.read(f, 4096))
     ]
 

@@ -99,7 +99,7 @@ def _matching(ws: Workspace, name: str) -> RunFile:
     """The file of that name; else the one that shares most of the path's end."""
     wanted = name.replace("\\", "/").split("/")
     best: tuple[int, RunFile] | None = None
-    for file in ws.files:
+    for file in ws.everything:
         if file.name == name:
             return file
         common = 0

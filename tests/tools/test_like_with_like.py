@@ -220,3 +220,9 @@ def test_a_shared_config_that_was_edited_speaks_for_no_earlier_run(tmp_path: Pat
     (tmp_path / "job-monday.log").write_text("  Num Epochs = 2\n" + LOG)
     (tmp_path / "job-tuesday.log").write_text("Traceback (most recent call last):\nOSError: no such file\n")
     assert compare_settings(Workspace([tmp_path], live=False)).evidence == []
+
+
+def test_epochs_that_follow_from_the_steps_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "launch.sh").write_text("python train.py --num_train_epochs 3 --max_steps 300 > train.log\n")
+    (tmp_path / "train.log").write_text("***** Running training *****\n  Num Epochs = 50\n" + LOG)
+    assert compare_settings(Workspace([tmp_path], live=False)).evidence == []

@@ -203,6 +203,8 @@ def asked_against_used(ws: Workspace, reading: Settings) -> Iterator[Contrast]:
     programs = {s.file for s in reading.sources if s.trains}  # what stands there at the top is a default
     asked = [s for s in own if not (s.used or s.default or (s.file in programs and s.place.style == "assignment"))]
     used = [s for s in own if s.used and s.value is not None and s.name not in _CONVERTED]
+    if any(s.name == "max_steps" and isinstance(s.value, int | float) and s.value > 0 for s in asked):
+        used = [s for s in used if s.name != "epochs"]  # what is printed then follows from the steps
     results: dict[str, Side] = {}
     for f in ws.by_role("log", "metrics")[:RESULTS]:
         results.setdefault(run_key(f), Side(run_key(f))).files.add(f.name)

@@ -196,16 +196,16 @@ def make(recipe: Recipe, mirror: Path | None, home: Path) -> str:
 
 
 def label(recipe: Recipe, home: Path) -> str:
-    """Write the incident's labels, and beside them the facts; which of their lines are not in its files, in words.
+    """Write the incident's labels, facts among them; which of their lines are not in its files, in words.
 
     `*` in the name of a file stands for what changes from run to run; the last that fits is meant.
     """
     facts = [fact | {"file": _named(home / "files", fact["file"])} for fact in recipe.facts]
     evidence = [mark | {"file": _named(home / "files", mark["file"])} for mark in recipe.labels.get("evidence", ())]
-    labels = {"id": recipe.id, "source": f"recipe: {recipe.repository}@{recipe.commit[:12]}", **recipe.labels}
-    for name, content in (("incident.yaml", labels | {"evidence": evidence}), ("facts.yaml", facts)):
-        text = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
-        (home / name).write_text(text, encoding="utf-8")
+    source = f"recipe: {recipe.repository}@{recipe.commit[:12]}"
+    labels = {"id": recipe.id, "source": source, **recipe.labels, "evidence": evidence, "facts": facts}
+    text = yaml.safe_dump(labels, sort_keys=False, width=120, allow_unicode=True)
+    (home / "incident.yaml").write_text(text, encoding="utf-8")
     lost = [m for m in [*evidence, *facts] if m["text"] not in _text(home / "files" / m["file"])]
     missing = lacking(recipe.shows, home / "files")
     return "; ".join([*(f"lacks {m}" for m in missing), *(f"no line {m['text']!r} in {m['file']}" for m in lost)])

@@ -87,10 +87,10 @@ def test_one_is_carried_out(mirror: tuple[Path, str], tmp_path: Path, capsys: py
     labels = yaml.safe_load((home / "incident.yaml").read_text())
     assert labels["source"] == f"recipe: ours/tiny@{mirror[1][:12]}"
     assert labels["evidence"] == [{"file": "train.log", "text": "step 1"}]
-    assert yaml.safe_load((home / "facts.yaml").read_text()) == OWN["facts"]
-    (home / "facts.yaml").unlink()
+    assert labels["facts"] == OWN["facts"]
+    (home / "incident.yaml").unlink()
     assert main([*argv, "--labels"]) == 0
-    assert yaml.safe_load((home / "facts.yaml").read_text()) == OWN["facts"]
+    assert yaml.safe_load((home / "incident.yaml").read_text()) == labels
 
 
 @pytest.mark.parametrize(

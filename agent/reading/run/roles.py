@@ -73,6 +73,7 @@ _BY_NAME: list[tuple[re.Pattern[str], str]] = [
         ),
         (r"^(uv|poetry|pixi|conda)?[-_.]?lock(file|_excerpt)?([-_.].*)?(\.txt)?$", "environment"),
         (r"^(dockerfile|makefile|containerfile)$", "config"),
+        (r"^(merges|vocab)\.txt$", "data"),  # of a tokenizer
         (r"^(readme|changelog|contributing|license|security)\b|\.(md|rst)$", "note"),
     )
 ]
@@ -127,7 +128,7 @@ _KERNEL = re.compile(
     rb"(?m)^(?:\[ *\d+\.\d{6}\] |\w{3} [ \d]\d \d\d:\d\d:\d\d \S+ (?:kernel|systemd|nv-)|\[\w{3} \w{3} [ \d]\d )"
 )
 _STACK = re.compile(rb"(?m)^\s*[\w<>.]+ \([\w./<>\-]+:\d+\)\s*$")
-_EVENTS = re.compile(
+EVENTS = re.compile(
     rb"Traceback \(most|\b(?:ERROR|WARNING|INFO)\b|\d\d:\d\d:\d\d|\b(?:loss|step|iteration|epoch)\b|it/s\]"
     rb"|\[rank\d|Error: "
 )
@@ -212,10 +213,10 @@ def _text(base: str, head: bytes) -> str:
         or len(_STACK.findall(head)) * 2 > len(lines)
     ):
         return "capture"
-    if re.search(r"launch|command|cmd|cli\b|script", base, re.IGNORECASE) and not _EVENTS.search(head):
+    if re.search(r"launch|command|cmd|cli\b|script", base, re.IGNORECASE) and not EVENTS.search(head):
         return "config"
     versions = len(_PACKAGE.findall(head)) + len(_MACHINE.findall(head))
-    if versions * 2 >= len(lines) and not _EVENTS.search(head):
+    if versions * 2 >= len(lines) and not EVENTS.search(head):
         return "environment"
     if (
         len(_COMMAND.findall(head))

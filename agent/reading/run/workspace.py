@@ -173,7 +173,7 @@ class Workspace:
     @property
     def ran(self) -> Ran:
         """What ran here, and the part that each file plays in it."""
-        return self.memo("ran", lambda: what_ran(self.everything, self.read))
+        return self.memo("ran", lambda: what_ran(self.everything, self.read, self.question))
 
     @property
     def files(self) -> list[RunFile]:

@@ -150,8 +150,8 @@ def _of_hydra(text: str, name: str) -> Iterator[Command]:
         said = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["hydra"]
         given = tuple(str(o) for o in said["overrides"]["task"])
         job = str(said["job"]["name"])
-        chosen = str(said["job"].get("config_name") or "")
+        chosen = str(said["job"].get("config_name") or "config")
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, RecursionError, ValueError):
         return
-    arguments = (*(("--config-name", chosen) if chosen else ()), *given)
+    arguments = ("--config-name", chosen, *given)
     yield Command(f"{job}.py", arguments, (), f"{job}.py {' '.join(given)}".strip(), name, 1)

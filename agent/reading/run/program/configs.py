@@ -30,6 +30,7 @@ _GROUP = re.compile(r"^[+~]{0,2}([\w/@.]+)=([\w./\-]+)$")
 _DEFAULT_KEY = re.compile(r"^\s*-?\s*(?:override\s+)?/?([\w/@]+)\s*:\s*([\w./\-]+)\s*(?:#.*)?$")
 _CONFIG_WORD = re.compile(r"conf(?:ig)?|cfg|settings|recipe|params|yaml", re.IGNORECASE)
 _TELLS = re.compile(r"(?i)config|overrid|load|using|read|yaml|json|toml|settings|params")
+_CALLED = re.compile(r"(?i)\bconfig(?:uration)?(?: name| file)?\s*[:=]?\s*['\"]?([\w\-]{3,80})['\"]?(?=\s|$)")
 _DEEP = 4  # configs that name configs
 
 
@@ -41,6 +42,7 @@ def loaded(
     files: Mapping[str, RunFile],
     text: Callable[[str, int], str],
     root: str = "",
+    known: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Names of the files a program loaded, each with how that is known.
 
@@ -51,15 +53,18 @@ def loaded(
         files: all files of its folder that may be configs.
         text: the first characters of a file.
         root: what stands before all names of this folder.
+        known: configs that are known already; beside them a default in code is none.
     """
     search = _Search(files, root)
     found: dict[str, str] = {}
-    given = False
+    given = bool(known)
     for command in commands:
         for name, how in _of_command(command, search):
             found.setdefault(name, how)
             given = True
     for log_name, number, line in log:
+        if (m := _CALLED.search(line)) and (name := search.stem("", m[1])):
+            found.setdefault(name, f"{log_name}:{number} names it")
         if _TELLS.search(line):
             for m in _PATH.finditer(line):
                 if (name := search.file(m[0])) and name not in reached:
@@ -69,7 +74,9 @@ def loaded(
             for name, line, optional in _of_source(module, source, search):
                 if name not in reached and not (optional and (given or found)):
                     found.setdefault(name, f"{source}:{line} loads it")
-    _follow(found, search, text)
+    given_by = [{m[1] for word in c.arguments if (m := _GROUP.match(word))} for c in commands]
+    chosen = set.intersection(*given_by) if given_by else set[str]()
+    _follow(found, search, text, chosen)
     return found
 
 
@@ -78,7 +85,8 @@ class _Search:
 
     def __init__(self, files: Mapping[str, RunFile], root: str) -> None:
         self.root = root
-        self.names = [n for n, f in files.items() if f.role in ("config", "code", "other") and n.endswith(_SUFFIXES)]
+        roles = ("config", "code", "other")
+        self.names = [n for n, f in files.items() if f.role in roles and n.endswith(_SUFFIXES) and "/.hydra/" not in n]
         self.by_base: dict[str, list[str]] = {}
         for name in self.names:
             self.by_base.setdefault(PurePosixPath(name).name, []).append(name)
@@ -154,8 +162,8 @@ def _of_source(tree: ast.Module, source: str, search: _Search) -> Iterable[tuple
                 yield name, node.lineno, True
 
 
-def _follow(found: dict[str, str], search: _Search, text: Callable[[str, int], str]) -> None:
-    """Configs that loaded configs name: defaults lists, `_base_`, paths of further files."""
+def _follow(found: dict[str, str], search: _Search, text: Callable[[str, int], str], chosen: set[str]) -> None:
+    """Configs that loaded configs name: defaults lists but for groups chosen on the command line, `_base_`, paths."""
     pending = [(name, 0) for name in found]
     while pending:
         name, depth = pending.pop()
@@ -167,7 +175,7 @@ def _follow(found: dict[str, str], search: _Search, text: Callable[[str, int], s
             listed = row.startswith("defaults:") or (listed and row[:1] in (" ", "-", "#", ""))
             names = [search.file(m[0], name) for m in _PATH.finditer(row) if not row.lstrip().startswith("#")]
             if listed and (m := _DEFAULT_KEY.match(row)):
-                names.append(search.stem(m[1], m[2], name))
+                names += [] if m[1] in chosen else [search.stem(m[1], m[2], name)]
             elif listed and (bare := re.match(r"\s*-\s*([\w/\-.]+)\s*$", row)) and bare[1] != "_self_":
                 names.append(search.stem("", bare[1], name))
             for other in names:

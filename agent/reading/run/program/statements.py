@@ -206,13 +206,18 @@ class Printed:
         Args:
             body: the line without what its surroundings put before it (`lines.strip`).
         """
+        return next(iter(self.all_of(body)), None)
+
+    def all_of(self, body: str) -> list[Match]:
+        """Every statement that may have printed a line, of those with the most fixed text."""
         text = _SPACES.sub(" ", body[:2000]).strip()
-        if not text:
-            return None
-        for anchor, pattern, statement in self._ready:
-            if anchor in text and (m := pattern.search(text)):
-                return Match(statement, tuple(g or "" for g in m.groups()))
-        return None
+        found: list[Match] = []
+        for anchor, pattern, statement in self._ready if text else ():
+            if found and len(statement.fixed) < len(found[0].statement.fixed):
+                break
+            if anchor in text and (m := pattern.match(text)):
+                found.append(Match(statement, tuple(g or "" for g in m.groups())))
+        return found
 
 
 def _patterns(statement: Statement) -> Iterator[tuple[re.Pattern[str], str]]:
@@ -232,7 +237,8 @@ def _patterns(statement: Statement) -> Iterator[tuple[re.Pattern[str], str]]:
         )
         anchor = max((t.strip() for t in fixed), key=len)
         try:
-            # what a line begins with may be a logger's own head; what it ends with may be cut or joined by a bar
-            yield re.compile(rf"(?:^|[\]\|:>-] ?| - ){body.strip()}\s*$"), anchor
+            # a logger's own head may hold a name or a time of any form; what print writes begins its line
+            head = r"(?:^|^.{0,80}?[\s\]|:>-])" if statement.level else r"(?:^|^.{0,80}?(?:[\]|>:] ?| - ))"
+            yield re.compile(rf"{head}{body.strip()}\s*$"), anchor
         except re.error:
             continue

@@ -1,0 +1,76 @@
+"""Several runs side by side in one folder: which of them is meant."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
+
+from ..clocks import stamp_of
+from ..files import RunFile
+
+LATER = 3 * 24 * 3600.0  # seconds between the end of a run and the start of one that does not go on from it
+_PARTS = re.compile(
+    r"(?:^|[-_.])(?:rank|node|host|worker|proc(?:ess)?|gpu|attempt|restart|try|version|epoch|step|checkpoint|shard|part)s?[-_.]?\d*$"
+    r"|^\d+$|^(?:logs?|train\w*|eval\w*|val\w*|test\w*|data\w*|models?|outputs?|results?|metrics|tb|tensorboard|wandb|samples?)$",
+    re.IGNORECASE,
+)
+_WORD = r"(?<![\w\-]){}(?![\w\-])"
+
+
+def left_aside(
+    files: Iterable[RunFile], question: str, lines: Callable[[RunFile], list[str]], root: str = ""
+) -> dict[str, str]:
+    """Folders of runs that are not meant, with a slash at their ends, and why.
+
+    A question that names some of the runs by their folders is about these. Otherwise a run that ended days before the
+    newest began, and of which that one does not speak, was an earlier one.
+
+    Args:
+        lines: the first lines of a log.
+    """
+    aside: dict[str, str] = {}
+    for runs in _groups(files, root):
+        named = {run for run in runs if re.search(_WORD.format(re.escape(PurePosixPath(run).name)), question, re.I)}
+        if named:
+            told = ", ".join(sorted(PurePosixPath(r).name for r in named))
+            aside |= {f"{run}/": f"the question is about {told}" for run in runs if run not in named}
+        else:
+            aside |= _earlier(runs, lines)
+    return aside
+
+
+def _groups(files: Iterable[RunFile], root: str) -> list[dict[str, list[RunFile]]]:
+    """Folders beside each other that hold logs or metrics each."""
+    found: dict[str, dict[str, list[RunFile]]] = defaultdict(lambda: defaultdict(list))
+    for f in files:
+        if f.role not in ("log", "metrics") or not f.name.startswith(root):
+            continue
+        parts = PurePosixPath(f.name).parts
+        for depth in range(1, min(len(parts), 6)):
+            found["/".join(parts[: depth - 1])]["/".join(parts[:depth])].append(f)
+    groups = []
+    for runs in found.values():
+        own = {run: held for run, held in runs.items() if not _PARTS.search(PurePosixPath(run).name)}
+        if len(own) > 1:
+            groups.append(own)
+    return groups
+
+
+def _earlier(runs: Mapping[str, list[RunFile]], lines: Callable[[RunFile], list[str]]) -> dict[str, str]:
+    spans: dict[str, tuple[float, float]] = {}
+    texts: dict[str, str] = {}
+    for run, held in runs.items():
+        head = [line for f in held if f.role == "log" for line in lines(f)]
+        stamps = [s.value for s in map(stamp_of, head) if s is not None and s.kind == "date"]
+        if not stamps:
+            return {}  # what carries no date cannot be put in order
+        spans[run] = (min(stamps), max(stamps))
+        texts[run] = "\n".join(head)
+    newest = max(spans, key=lambda r: spans[r][0])
+    return {
+        f"{run}/": f"it ended days before {PurePosixPath(newest).name} began"
+        for run, (_, end) in spans.items()
+        if spans[newest][0] - end > LATER and PurePosixPath(run).name not in texts[newest]
+    }

@@ -16,8 +16,10 @@ from ...core.types import Evidence, Value
 from ..run.clocks import stamp_of
 from ..run.files import Line, RunFile, blocks, open_regular, packing_of, utf16
 from ..run.records import Row, json_rows
+from .copies import mark_copies
 from .formats.metric_lines import LineReader, read_parts
 from .formats.metric_tables import SweepRow, Table, read_history, read_table
+from .formats.printed_meaning import by_file_name, explain
 from .series import Series, Track
 from .stores import is_point, read_database, read_events, read_metric, read_wandb
 
@@ -105,6 +107,7 @@ _SETTINGS_SUFFIXES = {
 _BY_PARAMETER = "gradients.jsonl"  # a row for each parameter, which no curve can be made of
 _BIG = 128 << 20  # bytes from which a file is read in parts
 _FEW = 64  # series of a file beyond which (many ranks in one) no pace is taken from its stamps
+_RESULT = re.compile(r"(?:^|/)(?:train_(?:loss|runtime|(?:samples|steps|tokens)_per_second)|total_flos)$")
 _RL = {"reward", "reward_std", "policy_loss", "response_length", "zero_std_fraction"}
 
 
@@ -139,12 +142,28 @@ def _read(ws: Workspace) -> Curves:
         rl = any(s.metric in _RL for s in series)
         for s in series:
             s.rl = rl
+        if file.role == "log" and _is_plain(file):
+            explain(ws.ran, file, series)
+        by_file_name(file, series)
         found.series += series
         if sweep:
             found.sweeps.append((file, sweep))
         if file.role == "log" and len(series) <= _FEW and _is_plain(file):
             found.series += paces(series)
+    found.series = _without_results(found.series)
+    mark_copies(found.series)
     return found
+
+
+def _without_results(series: list[Series]) -> list[Series]:
+    """Curves without the summary that transformers writes at the end: means over the whole run are no points."""
+    ended = {home_of(s.file.name) for s in series if s.metric == "whole_run"}
+    return [s for s in series if not (home_of(s.file.name) in ended and _RESULT.search(s.raw))]
+
+
+def home_of(name: str) -> str:
+    """Where the curves of one run stand together: the file, or a store's folder with a file for each metric."""
+    return name.rpartition("/metrics/")[0] or name
 
 
 def _read_file(ws: Workspace, file: RunFile) -> tuple[list[Track], list[SweepRow]]:
@@ -161,7 +180,7 @@ def _read_file(ws: Workspace, file: RunFile) -> tuple[list[Track], list[SweepRow
         return _json(file), []
     if "/metrics/" in f"/{file.name}" and is_point(ws.head(file).split(b"\n")[0]):
         return read_metric(file.path, file.name), []
-    if file.role in ("log", "metrics", "data", "other", "capture"):
+    if file.role in ("log", "metrics", "data", "other", "capture") and not _is_binary_text(ws, file):
         parts = file.size > _BIG and _is_plain(file)
         tracks = read_parts(file.path, file.size) if parts else LineReader().read(ws.blocks(file))
         return list(tracks.values()), []
@@ -177,6 +196,11 @@ def _binary_reader(name: str) -> Callable[[Path], list[Track]] | None:
     if "tfevents" in name:
         return read_events
     return {".wandb": read_wandb, ".db": read_database, ".sqlite": read_database}.get(Path(name).suffix)
+
+
+def _is_binary_text(ws: Workspace, file: RunFile) -> bool:
+    """Whether a file holds pictures, tensors and the like, in which any word may turn up."""
+    return b"\0\0" in ws.head(file)[:4096]
 
 
 def _is_plain(file: RunFile) -> bool:

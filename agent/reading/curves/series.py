@@ -10,6 +10,7 @@ import numpy as np
 from ..run.files import RunFile
 
 KEEP = 20_000  # points kept per series; beyond four times this, buckets keep first, least, greatest and last
+_STILL = 4  # points at one step: what is printed there counts something else
 _TURNS = 1_000  # changes between finite and not finite that are always kept
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # steps, values, lines, offsets
@@ -44,6 +45,9 @@ class Series:
     attributes: dict[str, float | str] = field(default_factory=dict)  # constant columns of a run in a table
     resets: list[int] = field(default_factory=list)  # lines where the step went back
     rl: bool = False  # stands in a file that also reports rewards
+    of_bars: bool = False  # shown beside progress bars, where it is often a running mean
+    expression: str = ""  # of the program, that came to these numbers
+    copy_of: Series | None = None  # the same points, in another file
 
     def __len__(self) -> int:
         return len(self.values)
@@ -67,6 +71,7 @@ class Track:
         self.known = True
         self.attributes: dict[str, float | str] = {}
         self.count = self.nans = self.infs = 0
+        self.drawn = 0  # points that stand beside a progress bar
         self._rows: list[tuple[float, float, int, int]] = []
         self._parts: list[np.ndarray] = []  # (n, 4) steps, values, lines, offsets
         self._fair: list[np.ndarray] = []
@@ -109,6 +114,7 @@ class Track:
         self._size += later._size
         self._thinned |= later._thinned
         self._turns |= later._turns
+        self.drawn += later.drawn
         self.count, self.nans, self.infs = self.count + later.count, self.nans + later.nans, self.infs + later.infs
         if self._size > 4 * KEEP:
             self._thin()
@@ -167,7 +173,7 @@ class Track:
             self._thin()  # the newest points no denser than the oldest, or medians would lean to the end
         rows, fair = self._ordered()
         steps = rows[:, 0]
-        stepped = bool(np.isfinite(steps).mean() > 0.5)
+        stepped = bool(np.isfinite(steps).mean() > 0.5) and not (len(rows) >= _STILL and np.ptp(steps) == 0)
         if not stepped:
             steps = (
                 np.arange(1, len(rows) + 1, dtype=np.float64) if self.count == len(rows) else _spread(self.count, rows)
@@ -180,7 +186,7 @@ class Track:
             self.metric, self.raw, file, steps, rows[:, 1], lines, rows[:, 3].astype(np.int64), fair,
             stepped, self.count, self.nans, self.infs, self.rank if self.rank is not None else file.rank,
             file.attempt, self.variant or file.variant, self.known, dict(self.attributes),
-            [int(lines[i]) for i in back[:100]],
+            [int(lines[i]) for i in back[:100]], of_bars=2 * self.drawn > self.count,
         )  # fmt: skip
 
 

@@ -104,6 +104,7 @@ def _may_stand_alone(words: list[str], metric: str) -> bool:
         "ca",
         "ma",
         "success",
+        "ratio",
     }
 
 

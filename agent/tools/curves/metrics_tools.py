@@ -21,7 +21,12 @@ from ...reading.curves.anomalies.loss_anomalies import (
     ending_findings,
     loss_findings,
 )
-from ...reading.curves.anomalies.optimizer_curves import optimizer_findings, scaler_findings
+from ...reading.curves.anomalies.optimizer_curves import (
+    optimizer_findings,
+    restarting_schedule,
+    scaler_findings,
+    warm_restarts,
+)
 from ...reading.curves.anomalies.reinforcement import (
     accuracy_findings,
     engine_findings,
@@ -47,7 +52,7 @@ from ...reading.curves.series import Series
 from ...reading.curves.sheets import Sheet, Shown, apart, by_rank, prefixes, printed, sheet, shown
 from ...reading.run.files import RunFile
 from ...reading.run.workspace import Workspace
-from ...reading.settings.settings import plain_settings
+from ...reading.settings.settings import plain_settings, read_settings
 from ..tool import clean, failed, finding, not_applicable, tool
 
 _LISTED = 120  # series told as evidence; the rest is counted
@@ -69,7 +74,9 @@ def read_metrics(
     found = curves(ws)
     chosen = [
         s for s in found.series
-        if (s.metric == metric if metric else s.known) and (not variant or variant in (s.label, s.file.name))
+        if s.copy_of is None
+        and (s.metric == metric if metric else s.known)
+        and (not variant or variant in (s.label, s.file.name))
     ]  # fmt: skip
     if not chosen:
         if found.failed:
@@ -96,8 +103,9 @@ def describe(s: Series) -> str:
         return f"{place}: {s.metric} ({s.raw}): {s.count} points, none finite"
     bad = f", {s.nans} nan, {s.infs} inf" if s.nans or s.infs else ""
     at = f"step {s.steps[0]:g} to {s.steps[-1]:g}" if s.stepped else "no steps"
+    raw = s.raw + (f", printed from {s.expression}" if s.expression else "")
     return (
-        f"{place}: {s.metric} ({s.raw}): {s.count} points, {at}, "
+        f"{place}: {s.metric} ({raw}): {s.count} points, {at}, "
         f"{finite[0]:.6g} to {finite[-1]:.6g}, least {finite.min():.6g}, greatest {finite.max():.6g}{bad}"
     )
 
@@ -150,7 +158,7 @@ def find_anomalies(ws: Workspace) -> ToolResult:
     found = curves(ws)
     if not found.series and not found.sweeps:
         return not_applicable("no curves to look at")
-    told = _capped(_evidence(ws, f) for f in _findings(ws, found))
+    told = _capped(_evidence(ws, f) for f in _once(_findings(ws, found)))
     evidence = [e for e in told if not (_rounded_away(e) or _is_sum(e))]
     evidence += _absences(found)
     telling = Counter(e.key for e in evidence if e.key not in _FACTS)
@@ -165,10 +173,13 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
     own = [s for s in found.series if not s.file.good]
     classes = next((s.value for s in settings if s.name == "classes"), None)
     chosen = _chosen(groups(own))
+    restarts = restarting_schedule(ws, read_settings(ws))
     for group in chosen:
         yield from (f for f in loss_findings(group, settings) if not _finite_before(f, own))
-        yield from progress_findings(group)
-        yield from optimizer_findings(group)
+        rate = group.curve("learning_rate")
+        renewed = rate.steps[warm_restarts(rate, restarts)] if rate is not None and rate.series.stepped else None
+        yield from progress_findings(group, renewed)
+        yield from optimizer_findings(group, restarts)
         yield from speed_findings(group)
         yield from phase_findings(group, settings)
         yield from reinforcement_findings(group)
@@ -194,6 +205,28 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
     yield from part_findings(ws)
     yield from resumed_elsewhere(found.series, resumed)
     yield from same_step_findings(found.series, resumed)
+
+
+_NEAR = 0.01  # share by which a value may differ that is told of two prints of one curve
+
+
+def _once(found: Iterator[Finding]) -> Iterator[Finding]:
+    """Findings without those that a copy of the curve only repeats."""
+    kept = list(found)
+    told: dict[tuple[str, int], list[Finding]] = defaultdict(list)
+    for f in kept:
+        if f.series is not None and f.series.copy_of is None:
+            told[(f.key, id(f.series))].append(f)
+    for f in kept:
+        first = f.series.copy_of if f.series is not None else None
+        if first is None or not any(_alike(f, other) for other in told[(f.key, id(first))]):
+            yield f
+
+
+def _alike(f: Finding, other: Finding) -> bool:
+    if isinstance(f.value, int | float) and isinstance(other.value, int | float):
+        return abs(f.value - other.value) <= _NEAR * max(abs(f.value), abs(other.value))
+    return f.value == other.value
 
 
 def _finite_before(found: Finding, own: list[Series]) -> bool:

@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...run.files import Line, RunFile
+from ..curves import home_of
 from ..series import Series
+
+FEW = 8  # points
 
 
 @dataclass(frozen=True)
@@ -94,16 +97,16 @@ def groups(series: Iterable[Series]) -> list[Group]:
     """Curves that belong together: same file (or store of one run), rank and variant."""
     found: dict[tuple, Group] = defaultdict(Group)
     for s in series:
-        group = found[(_home(s.file.name), s.rank, s.variant)].series
+        group = found[(home_of(s.file.name), s.rank, s.variant)].series
         held = group.get(s.metric)
-        if held is None or s.count > held.count:
+        if held is None or _fullness(s) > _fullness(held):
             group[s.metric] = s
     return list(found.values())
 
 
-def _home(name: str) -> str:
-    """Where the curves of one run stand together: the file, or a store's folder with a file for each metric."""
-    return name.rpartition("/metrics/")[0] or name
+def _fullness(s: Series) -> tuple[bool, int]:
+    """What is printed in lines of its own comes before what bars show, which is often a running mean."""
+    return s.count >= FEW and not s.of_bars, s.count
 
 
 def plain(value: float) -> float | int:

@@ -14,15 +14,20 @@ from ..shape import change, noise, rolling_median, runs, smooth, spikes
 from .finding import Curve, Finding, Group, plain
 
 _FALLING = 0.03  # of the loss over the last quarter
+_AFTER = 0.03  # of the steps, within which a loss answers a rate that is high again
 _NEAR_ZERO = 0.05  # nats; below it both losses are done, and their ratio is noise and dropout
 
 
-def progress_findings(group: Group) -> Iterator[Finding]:
-    """Spikes, divergence and net progress of the training loss, and how validation compares."""
+def progress_findings(group: Group, renewed: np.ndarray | None = None) -> Iterator[Finding]:
+    """Spikes, divergence and net progress of the training loss, and how validation compares.
+
+    Args:
+        renewed: steps at which the schedule begins anew by design, which the loss answers with a jump.
+    """
     loss = group.curve("loss")
     if loss is not None and not group.rl:
         if len(loss) >= 6:
-            for told in _spikes(loss):
+            for told in _spikes(loss, renewed if renewed is not None else np.array([])):
                 yield told
                 if told.key == "loss.spike_step":
                     yield from _without_rate(group, told)
@@ -94,7 +99,7 @@ def divergence(curve: Curve) -> int | None:
     return int(max(stretch[0], best + 1))
 
 
-def _spikes(curve: Curve) -> Iterator[Finding]:
+def _spikes(curve: Curve, renewed: np.ndarray) -> Iterator[Finding]:
     values = curve.values
     before = rolling_median(values, 25)
     stretches = runs(spikes(values))
@@ -105,6 +110,9 @@ def _spikes(curve: Curve) -> Iterator[Finding]:
         if base <= 0:
             continue
         ratio = float(values[peak] / base)
+        since = curve.steps[start] - renewed
+        if ((since >= 0) & (since <= _AFTER * np.ptp(curve.steps))).any():
+            continue  # the rate is high again
         later = values[end : end + max(5, len(values) // 20)]
         recovered = bool(len(later) and (later < base + 0.35 * (values[peak] - base)).any())
         if (
@@ -135,7 +143,8 @@ def _validation(held: Curve, train: Curve | None) -> Iterator[Finding]:
     last = len(held) - 1
     if train is not None and len(train):
         near = _nearest(train, held, last)
-        around = float(np.median(train.values[max(0, near - 4) : near + 5]))
+        reach = min(4, len(train) // (4 * len(held)))  # what is nearer to another evaluation is not of this one
+        around = float(np.median(train.values[max(0, near - reach) : near + reach + 1]))
         if around > 0 and held.values[last] > 0:
             ratio = float(held.values[last]) / around
             yield held.at("eval.gap_ratio", plain(round(ratio, 4)), last)

@@ -19,16 +19,22 @@ if TYPE_CHECKING:
     from ...run.workspace import Workspace
 
 SEARCH = 16  # halvings within which a scaler that starts as high as usual has found its range
+_BACK = 1.5  # times the rate before, from which it begins anew
 _FINE = 0.15  # least rate above zero, of the peak: a log that shows it has decimals enough
+_DONE = 0.02  # of the first loss
 _ALARMING_GSS = 15.0  # 50 and more is critical; heavy-tailed but healthy gradients reach ten
 
 
-def optimizer_findings(group: Group) -> Iterator[Finding]:
-    """What the optimizer's own curves tell."""
+def optimizer_findings(group: Group, restarts: bool = False) -> Iterator[Finding]:
+    """What the optimizer's own curves tell.
+
+    Args:
+        restarts: whether the schedule that the run asked for begins anew by design.
+    """
     if "grad_norm" in group.series:
         yield from _gradient(group.series["grad_norm"], group)
     if "learning_rate" in group.series:
-        yield from _learning_rate(group)
+        yield from _learning_rate(group, restarts)
     yield from _loss_scale(group)
 
 
@@ -50,6 +56,8 @@ def _gradient(series: Series, group: Group) -> Iterator[Finding]:
     last = level(values, tail(len(curve), 0.25, 3))
     loss = group.curve("loss")
     quiet = loss is not None and not decreasing(loss) and not group.rl
+    if loss is not None and abs(float(np.median(loss.values[-3:]))) < _DONE * abs(float(loss.values[0])):
+        quiet = False  # nothing is left to learn from
     if quiet and 0 < last < 0.05 and last < 0.02 * float(values[: max(3, len(curve) // 4)].max()):
         yield curve.at("grad_norm.vanishing", plain(last), len(curve) - 1)
     lowest = min(level(values, part) for part in _quarters(len(values)))
@@ -104,7 +112,7 @@ def _gradient_spikes(curve: Curve) -> Iterator[Finding]:
             yield curve.at("grad_norm.spike_ratio", plain(round(float(values[first] / before[first]), 2)), first)
 
 
-def _learning_rate(group: Group) -> Iterator[Finding]:
+def _learning_rate(group: Group, restarts: bool) -> Iterator[Finding]:
     curve = Curve(group.series["learning_rate"])
     if not len(curve):
         return
@@ -123,7 +131,26 @@ def _learning_rate(group: Group) -> Iterator[Finding]:
         return
     if len(curve) >= 3 and top > 0 and values[0] < 0.9 * values[top] and (np.diff(values[: top + 1]) >= -1e-12).all():
         yield curve.at("learning_rate.warmup_seen", True, top)
-    yield from _rate_jumps(curve)
+    if not len(warm_restarts(curve, restarts)):
+        yield from _rate_jumps(curve)
+
+
+def warm_restarts(curve: Curve, asked: bool = False) -> np.ndarray:
+    """Places where a schedule begins anew: the rate, come down to a fraction, is back at its top or a share of it.
+
+    Once may be an accident, such as a schedule that a resume lost, unless it was asked for; time and again it is one.
+    """
+    values, steps = curve.values, curve.steps
+    found: list[int] = []
+    start = 0
+    for at in (np.flatnonzero(values[1:] > _BACK * np.maximum(values[:-1], 1e-12)) + 1).tolist():
+        cycle = values[start:at]
+        top = int(cycle.argmax())
+        came_down = len(cycle) >= 3 and cycle[-1] <= 0.5 * cycle[top] and (np.diff(cycle[top:]) <= 1e-12).all()
+        if came_down and values[at] <= 1.01 * cycle[top] and steps[at] > steps[at - 1]:
+            found.append(at)
+            start = at
+    return np.array(found if asked or len(found) > 1 else [], dtype=int)
 
 
 def _resolved(values: np.ndarray) -> bool:
@@ -164,7 +191,7 @@ def _loss_scale(group: Group) -> Iterator[Finding]:
             if len(falls) >= 5 and values[-1] <= values.max() / 64:
                 yield curve.at("loss_scale.falling", plain(values.max() / max(values[-1], 1e-9)), len(curve) - 1)
             count = len(curve) if series.metric == "overflow_scale" else len(falls)
-            if count > 3:
+            if count > 3 and not _searches(curve, falls):
                 yield curve.at(
                     "loss_scale.skips", series.count if series.metric == "overflow_scale" else count, len(curve) - 1
                 )
@@ -180,6 +207,13 @@ def _loss_scale(group: Group) -> Iterator[Finding]:
             yield curve.at("loss_scale.skips", plain(total), int(np.flatnonzero(values > 0)[-1]))
         if _overflows_always(curve, series):
             yield curve.at("loss_scale.overflows_always", plain(curve.steps[-1]), len(curve) - 1)
+
+
+def _searches(curve: Curve, falls: np.ndarray) -> bool:
+    """Whether a scale that starts as high as usual came down within the first steps, and has held or risen since."""
+    if curve.series.metric == "overflow_scale" or not curve.series.stepped or not 0 < len(falls) <= SEARCH:
+        return False
+    return bool(curve.steps[falls[-1]] <= curve.steps[0] + 2 * SEARCH) and len(curve) >= 4 * SEARCH
 
 
 def _overflows_always(curve: Curve, scale: Series | None) -> bool:
@@ -239,6 +273,19 @@ def _told_after(skipped: Series, overflows: Series) -> bool:
     if overflows.file.name != skipped.file.name:
         return len(overflows) > float(skipped.values[-1]) + FEW
     return int((overflows.lines > skipped.lines[-1]).sum()) > FEW
+
+
+_RESTARTING = re.compile(r"(?i)restart|cyclic|cycle|sgdr")
+_MADE_SO = re.compile(rb"WarmRestarts\(|CyclicLR\(|with_hard_restarts|cosine_with_restarts|CosineLRScheduler\(")
+
+
+def restarting_schedule(ws: Workspace, reading: Settings) -> bool:
+    """Whether the run asks for a schedule that begins anew by design."""
+    asked = (*reading.asked("lr_scheduler"), *reading.used("lr_scheduler"))
+    if any(isinstance(s.value, str) and _RESTARTING.search(s.value) for s in asked if not s.file.good):
+        return True
+    programs = [f for f in ws.by_role("code") if f.size < _BYTES and not f.good and ws.ran.part(f) == "program"]
+    return any(_MADE_SO.search(ws.read(f, _BYTES)) for f in programs[:_FILES])
 
 
 # ----------

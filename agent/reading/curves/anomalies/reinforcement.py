@@ -147,6 +147,8 @@ def _kl(group: Group) -> Iterator[Finding]:
 
 
 def _entropy(group: Group) -> Iterator[Finding]:
+    if not group.rl and group.curve("accuracy", "reward_margin") is not None:
+        return  # of the predictions in supervised and preference training: it goes where the data is
     entropy = group.curve("entropy")
     alike = _alike(group)
     if alike is not None:

@@ -215,8 +215,17 @@ def resume_findings(group: Group) -> Iterator[Finding]:
         curve = group.curve(metric)
         if curve is None or not curve.series.stepped or len(curve) < 4:
             continue
-        for at in (np.flatnonzero(np.diff(curve.steps) < 0) + 1)[:5]:
+        if metric.startswith("eval") and group.curve("loss") is not None:
+            continue  # the counter of evaluations is not that of training
+        falls = np.flatnonzero(np.diff(curve.steps) < 0) + 1
+        for at in falls[:5] if not _of_epochs(curve.steps, falls) else ():
             yield from _across(metric, curve, int(at))
+
+
+def _of_epochs(steps: np.ndarray, falls: np.ndarray) -> bool:
+    """Whether a counter begins anew again and again after as many steps: it counts within epochs."""
+    ends, starts = steps[falls - 1], steps[falls]
+    return len(falls) > 1 and bool(np.ptp(ends) <= 0.05 * ends.max() and np.ptp(starts) <= 0.05 * ends.max())
 
 
 def _across(metric: str, curve: Curve, at: int) -> Iterator[Finding]:

@@ -140,7 +140,18 @@ _LINE_LIMIT = 1 << 14
 _GULP = 4 << 20  # bytes taken at once: numpy passes over small blocks cost more in calls than in work
 _CARRIED = 4096  # bytes of an unfinished line carried to the next block at most
 
+_RATES = ("it/s", "s/it")
+
 Key = tuple[str, str, int | None]
+
+
+@dataclass(slots=True)
+class _Counter:
+    """A count of steps: those of the epochs before, the highest of this one, its number."""
+
+    base: float
+    highest: float = 0.0
+    epoch: float | None = None
 
 
 class LineReader:
@@ -154,8 +165,9 @@ class LineReader:
         self._layouts: dict[int, list[Layout]] = {}
         self._learned = self._failures = 0
         self._wordings = Wordings()
-        self._base = self._last = self._total = 0.0
-        self._epoch: float | None = None
+        self._base = 0.0  # steps of the parts of the file before
+        self._counters: dict[float | None, _Counter] = {}  # by what they count up to
+        self._redrawn: tuple[object, ...] = ()
 
     def read(self, blocks: Iterable[bytes]) -> dict[Key, Track]:
         """All tracks of a stream of blocks."""
@@ -174,9 +186,14 @@ class LineReader:
             held = self.tracks.get(key)
             if held is None:
                 held = self.tracks[key] = Track(track.metric, track.raw, rank=track.rank)
-            held.absorb(track, self.lines, self._base)
+            held.absorb(track, self.lines, self._counted)
         self.lines += later.lines
-        self._base += later._base
+        self._base = self._counted + later._counted
+
+    @property
+    def _counted(self) -> float:
+        """Steps of the epochs that were counted to their end."""
+        return max((c.base for c in self._counters.values()), default=self._base)
 
     def feed(self, block: bytes, *, last: bool = False) -> None:
         """One more block; an unfinished line waits for the next."""
@@ -266,24 +283,31 @@ class LineReader:
 
     def _record(self, reading: Reading, line: int, offset: int) -> None:
         step = self._global_step(reading)
+        if reading.total is not None:
+            drawn = (line, step, *((raw, value) for _, raw, value, _, _ in reading.values if raw not in _RATES))
+            if drawn == self._redrawn:
+                return  # a bar drawn again is no further point
+            self._redrawn = drawn
         for meant, raw, value, _, _ in reading.values:
-            self._track(meant.metric, raw, reading.rank).add(step, value, line, offset)
+            track = self._track(meant.metric, raw, reading.rank)
+            track.add(step, value, line, offset)
+            track.drawn += reading.total is not None
 
     def _global_step(self, reading: Reading) -> float:
-        """The step, counted on over epochs where the log counts anew in each."""
+        """The step, counted on over epochs where a counter begins anew in each."""
         if reading.step is None:
             return float("nan")
+        counter = self._counters.setdefault(reading.total, _Counter(self._base))
         step = reading.step
-        if reading.epoch is not None and self._epoch is not None and reading.epoch == self._epoch + 1:
-            if step < self._last:
-                self._base += max(self._total, self._last)
-            self._epoch = reading.epoch
-        elif reading.epoch is not None:
-            if self._epoch is not None and reading.epoch < self._epoch:
-                self._base = 0.0
-            self._epoch = reading.epoch
-        self._last, self._total = step, reading.total or 0.0
-        return step + self._base
+        if reading.epoch is not None:
+            if counter.epoch is not None and reading.epoch == counter.epoch + 1 and step <= counter.highest:
+                counter.base += max(reading.total or 0.0, counter.highest)
+                counter.highest = 0.0
+            elif counter.epoch is not None and reading.epoch < counter.epoch:
+                counter.base = counter.highest = 0.0
+            counter.epoch = reading.epoch
+        counter.highest = max(step, counter.highest)
+        return step + counter.base
 
     def _track(self, metric: str, raw: str, rank: int | None) -> Track:
         key = (metric, raw, rank)

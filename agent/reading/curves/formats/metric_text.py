@@ -103,11 +103,21 @@ _PROGRESS = re.compile(rb"(\d+)/(\d+) \[[^\]\[]{0,120}?(?:([\d.]+)(it/s|s/it)|\?
 _COUNTING = re.compile(rb"(\d+)it \[[^\]\[]{0,120}?([\d.]+)(it/s|s/it)")
 _COLUMN = re.compile(rb"^(\d{1,9})\t")  # a table on the console whose first column is the step
 _OF_TOTAL = re.compile(rb"\[ *(\d+) */ *(\d+) *\]")
-_ASSIGNMENT = re.compile(rb"^\s{2,}[A-Za-z_.]+ = ")
+_ASSIGNMENT = re.compile(rb"^\s{2,}[A-Za-z_.]+ += ")  # a table of settings, or of results that were logged before
 _TRAINING_BAR = re.compile(rb"^\s*(?:$|(?:steps?|train\w*|epoch|iter\w*)\b[^|]{0,40}$|\d+%)", re.I)
 _WRAPPER = re.compile(r"(?:np\.\w+|tensor|array|Tensor)\(\[?$")
+_REST = re.compile(r"^\d+\s+(?=[A-Za-z])")  # of `step 10/700 loss`
 _BAR_LABEL = re.compile(r"^\s*it \[")
 _SKIP = (b"Namespace(", b"TrainingArguments(", b"Arguments(", b"Config(", b"Checkpoint(", b" --")
+_COPIED = b"wandb: "  # a summary of what was logged before
+# The mode that numbers are of, from its word on: `Test: [ 1/10] Loss 0.4`, `train loss 0.3 acc 0.8 | val loss 0.4`.
+_MODE = re.compile(
+    rb"(?i)(?<![a-z0-9_/.-])(?:(?P<train>train(?:ing)?)"
+    rb"|(?P<held>eval(?:uation|uating)?|valid(?:ation|ating)?|val|test(?:ing)?|dev)"
+    rb"|(?P<aside>warm[- ]?start|benchmark|throughput test))(?![a-z0-9_/.=-])"
+)
+_OF_HELD = {"loss": "eval_loss", "perplexity": "eval_perplexity", "accuracy": "eval_accuracy", "reward": "eval_reward"}
+_OF_TRAINING = frozenset({"step_time", "data_time", "throughput", "bar_step_time", "learning_rate", "grad_norm"})
 _WORDLIKE = ("nan", "inf")
 # what follows the hours of a time, or the year of a date: `I 01:31:39 train]` names no step
 _CLOCK = re.compile(rb"(?::\d\d:\d\d|-\d\d-\d\d)(?!\d)")
@@ -117,6 +127,7 @@ _STATISTICS = re.compile(
     rb"(?P<kinds>(?:min|avg|mean|max|med|median|std)(?:[|/](?:min|avg|mean|max|med|median|std)){1,4})"
     rb" *[:=] *(?P<numbers>[-+\w.]+(?: *[|/] *[-+\w.]+){1,4})"
 )
+_SECONDS = (b"ms", b"s", b"sec", b"us")
 _MIDDLE = (b"avg", b"mean", b"med", b"median")
 
 
@@ -139,6 +150,7 @@ def _label(raw: bytes) -> tuple[Meaning | None, bool, str]:
     else:
         cut = [piece.strip() for piece in re.split(r"[|,;}\]>]|\s-\s|\)\s", name)]
         name = next((piece for piece in reversed(cut) if piece), "")  # `Iter | 50`: the label stands before the bar
+        name = _REST.sub("", name)
         found = meaning(name)
         if "(" in name and ")" not in name:
             name = name.rpartition("(")[2]
@@ -167,9 +179,11 @@ def read_line(line: bytes) -> Reading | None:
     line = without_escapes(line)
     if is_status(line):
         return status(line)
-    if any(s in line for s in _SKIP) or _ASSIGNMENT.match(line):
+    if any(s in line for s in _SKIP) or _ASSIGNMENT.match(line) or line.startswith(_COPIED):
         return None
     reading = Reading()
+    mode = whole = ""
+    placed = b"/step" in line
     rank = _RANK.search(line)
     start = 0
     if rank:
@@ -181,6 +195,8 @@ def read_line(line: bytes) -> Reading | None:
     end = start
     listed = _statistics(line)
     for m in NUMBER.finditer(line, start):
+        mode = _mode(line, end, m.start(), mode)
+        whole = whole if reading.values else mode
         found, sep, name = _label(listed.get(m.start(), line[end : m.start()]))
         token = m[0]
         wordlike = token.lstrip(b"+-")[:1].isalpha()
@@ -193,13 +209,19 @@ def read_line(line: bytes) -> Reading | None:
         value = float(token.replace(b",", b""))
         unit = _UNIT.match(line, after)
         end = after
+        if found.metric == "step" and unit is not None and unit[1] in _SECONDS:
+            found, placed = Meaning("step_time", 1.0, True), True  # `Step: 328ms` counts nothing
         if found.metric == "step":
             if reading.step is None and value.is_integer():
                 reading.step, reading.step_span = value, m.span()
         elif found.metric == "epoch":
             if reading.epoch is None:
                 reading.epoch, reading.epoch_span = value, m.span()
-        elif found.metric not in seen and found.metric not in unread:
+        elif (
+            (found := _of_mode(found, mode, whole)) is not None
+            and found.metric not in seen
+            and found.metric not in unread
+        ):
             if unit:
                 factor = unit_factor(found.metric, unit[1].decode())
                 if factor is not None:
@@ -209,7 +231,45 @@ def read_line(line: bytes) -> Reading | None:
             apart.append(sep)
             reading.values.append((found, name, value * found.factor, *m.span()))
     _progress(line, reading)
-    return _kept(reading, apart, placed=b"/step" in line)
+    if whole == "held" and _is_under_way(line, reading):
+        return None
+    return _kept(reading, apart, placed=placed)
+
+
+def _is_under_way(line: bytes, reading: Reading) -> bool:
+    """Whether a line counts the batches of an evaluation: what comes out of it stands at the end of its bar."""
+    if reading.total is None:
+        return False
+    under_way = reading.step != reading.total or not _PROGRESS.search(line)
+    reading.step = None
+    return under_way
+
+
+def _mode(line: bytes, start: int, end: int, before: str) -> str:
+    """The mode after a stretch of a line: its last word for one, or the mode before."""
+    found = before
+    for m in _MODE.finditer(line, start, end):
+        found = m.lastgroup or found
+    return found
+
+
+def _of_mode(found: Meaning, mode: str, whole: str) -> Meaning | None:
+    """What a number measures in its mode: an evaluation has a loss of its own, and its pace is not that of training.
+
+    Args:
+        whole: the mode of the line, told before its first number.
+    """
+    if whole == "aside" or (whole == "held" and found.metric in _OF_TRAINING):
+        return None
+    if mode == "held" and found.metric in _OF_HELD:
+        return Meaning(_OF_HELD[found.metric], found.factor, found.needs_step)
+    return found
+
+
+def _of_total(line: bytes, reading: Reading) -> re.Match[bytes] | None:
+    """`[ 1/50]`, unless it is the epoch that is counted so."""
+    epoch = reading.epoch_span or (-1, -1)
+    return next((m for m in _OF_TOTAL.finditer(line) if not m.start() <= epoch[0] < m.end()), None)
 
 
 def _progress(line: bytes, reading: Reading) -> None:
@@ -223,7 +283,7 @@ def _progress(line: bytes, reading: Reading) -> None:
     else:
         counting = _COUNTING.search(line)
         if not counting:
-            if reading.step is None and reading.values and (of := _OF_TOTAL.search(line)):
+            if reading.step is None and reading.values and (of := _of_total(line, reading)):
                 reading.step, reading.total = float(of[1]), float(of[2])
             elif reading.step is None and reading.values and (column := _COLUMN.match(line)):
                 reading.step, reading.step_span = float(column[1]), column.span(1)

@@ -273,7 +273,6 @@ HAZARDS = [
     ),
     ("compiled_counter", "m = torch.compile(m)\nclass C:\n    def forward(self):\n        self.size += 1\n", "class C:\n    def forward(self):\n        self.size += 1\n"),
     ("lora_target", 'peft = LoraConfig(r=8, target_modules=["q_proj"])\n', 'peft = LoraConfig(r=8)\n'),
-    ("print_in_loop", '\nfor batch in loader:\n    loss = model(**batch).loss\n    pass\n    loss.backward()\n    print(loss)\n', '\nfor batch in loader:\n    loss = model(**batch).loss\n    pass\n    loss.backward()\n    if step % 100 == 0: print(loss)\n'),
     ("device_transfer_in_loop", '\nfor batch in loader:\n    loss = model(**batch).loss\n    pass\n    loss.backward()\n    preds.append(logits.cpu())\n', '\nfor batch in loader:\n    loss = model(**batch).loss\n    pass\n    loss.backward()\n    preds.append(logits.detach())\n'),
     ("loader_workers_zero", 'loader = DataLoader(ds, batch_size=8, num_workers=0)\n', 'loader = DataLoader(ds, batch_size=8, num_workers=4)\n'),
     ("requires_grad_false", 'for p in model.encoder.parameters():\n    p.requires_grad = False\n', 'for p in model.encoder.parameters():\n    p.requires_grad = True\n'),

@@ -12,14 +12,9 @@ from typing import Any, TypeVar
 
 from ..run.files import Line, RunFile
 from ..run.program.syntax import Syntax
+from .circumstances import NEEDS, Circumstances
 
 T = TypeVar("T")
-
-_MANY = re.compile(
-    r"init_process_group|LOCAL_RANK|local[_-]rank|DistributedDataParallel|setup_distributed|fully_shard|init_deepspeed"
-    r"|\btorchrun\b|--nproc[_-]per[_-]node|accelerate launch|torch\.distributed|deepspeed\.initialize|\bmpirun\b"
-    r"|dist\.get_rank|num_processes|--num_gpus"
-)
 
 # classes of optimizers, by their names
 OPTIMIZERS = re.compile(r"^(?:\w*Adam\w*|\w*SGD|Adafactor|\w*Lion\w*|RMSprop|Adagrad|Muon|Lamb|LARS|Shampoo|SOAP)$")
@@ -53,16 +48,12 @@ class Code:
 
 @dataclass
 class Project:
-    """The code files of one run, with the text of its launch and config files."""
+    """The code files of one run, with the text of its launch and config files, and what the run was."""
 
     codes: list[Code]
+    run: Circumstances
     launch: str = ""
     memo: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def several_processes(self) -> bool:
-        """Whether the code runs in several processes, by what it calls or how it is launched."""
-        return bool(_MANY.search(self.launch) or any(_MANY.search(c.source) for c in self.codes))
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Something all files share, worked out once."""
@@ -78,11 +69,20 @@ class Project:
 Detector = Callable[[Code, Project], Iterator[Hazard]]
 
 
-def detects(*found: str) -> Callable[[Detector], Detector]:
-    """Mark a detector with the names of the hazards it finds."""
+def detects(*found: str, needs: tuple[str, ...] = ()) -> Callable[[Detector], Detector]:
+    """Mark a detector with the names of the hazards it finds, and with what must be so for them to be facts.
+
+    That the line was reached is needed always. Several marks may stand on one detector.
+
+    Args:
+        needs: names of `circumstances.NEEDS`.
+    """
+    if unknown := set(needs) - set(NEEDS):
+        raise ValueError(f"no such need: {sorted(unknown)}")
 
     def mark(detector: Detector) -> Detector:
-        detector.detects = found  # pyright: ignore[reportFunctionMemberAccess]
+        declared = {**getattr(detector, "detects", {}), **dict.fromkeys(found, needs)}
+        detector.detects = declared  # pyright: ignore[reportFunctionMemberAccess]
         return detector
 
     return mark
@@ -100,13 +100,15 @@ def detectors() -> tuple[Detector, ...]:
 
 
 def hazards(project: Project) -> list[tuple[Code, Hazard]]:
-    """Every hazard of a project, by file and line, each line once a name."""
+    """Every hazard of a project that is a fact about its run, by file and line, each line once a name."""
     found: list[tuple[Code, Hazard]] = []
     for code in project.codes:
         seen: dict[tuple[str, int], Hazard] = {}
         for detector in detectors():
+            needs: dict[str, tuple[str, ...]] = detector.detects  # pyright: ignore[reportFunctionMemberAccess]
             for hazard in detector(code, project):
-                if 1 <= hazard.line <= len(code.lines):
-                    seen.setdefault((hazard.name, hazard.line), hazard)
+                new = 1 <= hazard.line <= len(code.lines) and (hazard.name, hazard.line) not in seen
+                if new and project.run.allow(code.file.name, hazard.line, needs[hazard.name]):
+                    seen[hazard.name, hazard.line] = hazard
         found += [(code, h) for h in sorted(seen.values(), key=lambda h: (h.line, h.name))]
     return found

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from ...core.errors import ToolError
 from ...core.types import Evidence, ToolResult
+from ...reading.code.circumstances import Circumstances
 from ...reading.code.project import Code, Project, hazards
 from ...reading.logs.failures import failures
 from ...reading.run.files import Line, RunFile
@@ -128,7 +129,8 @@ def _project(ws: Workspace) -> tuple[Project, int]:
         codes.append(_code(ws, file))
         total += file.size
     launch = "\n".join(ws.text(f, 64 << 10) for f in ws.by_role("config")[:40])
-    return Project(codes, launch), left
+    run = Circumstances(ws, {code.file.name: code.syntax for code in codes}, launch)
+    return Project(codes, run, launch), left
 
 
 def _maybe_excerpt(file: RunFile) -> bool:

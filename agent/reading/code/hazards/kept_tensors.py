@@ -178,7 +178,7 @@ def _text(s: Syntax, value: ast.expr, scope: ast.AST) -> ast.expr | None:
     return value
 
 
-@detects("unseeded_replicas")
+@detects("unseeded_replicas", needs=("several_processes",))
 def replicas(code: Code, project: Project) -> Iterator[Hazard]:
     """Each rank starts from its own random weights, and the wrapper keeps whole replicas without sending them round."""
     if project.mentions(*_LOADS, "sync_module_states", "set_seed", "broadcast("):

@@ -69,12 +69,20 @@ def _threaded(s: Syntax) -> Iterator[tuple[int, str]]:
 
 @detects("loader_workers_zero")
 def single_process(code: Code, project: Project) -> Iterator[Hazard]:
-    """Batches are made in the training process itself."""
+    """Batches are made in the training process itself, of samples that are not there as tensors already."""
     for call in code.syntax.calls_of("DataLoader"):
+        if call.args and _in_memory(code.syntax, call.args[0], call):
+            continue
         workers = keyword(call, "num_workers")
         spread = any(k.arg is None for k in call.keywords)
         if (workers is None and not spread and call.args) or constant(workers) == 0:
             yield Hazard("loader_workers_zero", (workers or call).lineno, 0)
+
+
+def _in_memory(s: Syntax, given: ast.expr, at: ast.AST) -> bool:
+    """Whether a data set is made of tensors that are at hand: nothing is left for workers to do."""
+    values = s.assigned(given.id, s.scope_of(at)) if isinstance(given, ast.Name) else [given]
+    return any(isinstance(n, ast.Call) and last(n.func) == "TensorDataset" for v in values for n in walk(v))
 
 
 @detects("open_in_getitem", "data_errors_swallowed", "mutable_global")
@@ -125,7 +133,7 @@ _LOADS = frozenset({"load_weights", "update_weights", "load_state_dict", "update
 _COPIES = frozenset({"clone", "deepcopy", "save", "contiguous", "cpu"})
 
 
-@detects("stop_string_generic")
+@detects("stop_string_generic", needs=("generates",))
 def stops(code: Code, project: Project) -> Iterator[Hazard]:
     """A stop string that is a plain word, which an answer may well contain."""
     for call in code.syntax.calls:

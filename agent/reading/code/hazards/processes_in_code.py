@@ -24,11 +24,9 @@ _GROUP = re.compile(r"dist|distributed|accelerator|fabric|fsdp|comm|hvd|strategy
 _CUDA = re.compile(r"^cuda:\d+$")
 
 
-@detects("default_device")
+@detects("default_device", needs=("several_processes", "gpu"))
 def one_device(code: Code, project: Project) -> Iterator[Hazard]:
     """A device with a fixed number in code that runs once per GPU."""
-    if not project.several_processes:
-        return
     s = code.syntax
     for call in s.calls:
         name = last(call.func)
@@ -55,7 +53,7 @@ def _fixed(value: ast.expr, function: str) -> bool:
     return bool(_CUDA.match(str(found)))
 
 
-@detects("collective_under_rank")
+@detects("collective_under_rank", needs=("several_processes",))
 def lonely(code: Code, project: Project) -> Iterator[Hazard]:
     """A collective that only some ranks reach: under a condition on the rank, or after others have returned."""
     s = code.syntax
@@ -158,7 +156,8 @@ def _mentions_ranks(test: ast.expr) -> bool:
     )
 
 
-@detects("sampler_no_set_epoch", "shuffle_with_sampler", "no_distributed_sampler", "drop_last_missing")
+@detects("shuffle_with_sampler")
+@detects("sampler_no_set_epoch", "no_distributed_sampler", "drop_last_missing", needs=("several_processes",))
 def samplers(code: Code, project: Project) -> Iterator[Hazard]:
     """How data is divided among ranks."""
     s = code.syntax
@@ -178,25 +177,37 @@ def samplers(code: Code, project: Project) -> Iterator[Hazard]:
         if wrapped and not divided and keyword(call, "batch_sampler") is None:
             yield Hazard("no_distributed_sampler", call.lineno)
         open_ended = bool(call.args) and all(k.arg not in (None, "drop_last") for k in call.keywords)
-        if open_ended and project.several_processes and code.mentions("IterableDataset"):
+        if open_ended and code.mentions("IterableDataset"):
             yield Hazard("drop_last_missing", call.lineno)
 
 
-@detects("seed_per_rank")
+_SENT_ROUND = ("DistributedDataParallel", "DDP(", "FSDP", "FullySharded", "deepspeed", "prepare(", "load_state_dict(",
+               "from_pretrained")  # fmt: skip
+
+
+@detects("seed_per_rank", needs=("several_processes",))
 def seeds(code: Code, project: Project) -> Iterator[Hazard]:
-    """A seed that differs between ranks, which replicas that are initialized one by one do not survive."""
-    for call in code.syntax.calls_of("manual_seed", "seed_everything", "set_seed", "manual_seed_all"):
+    """A seed that differs between ranks, which replicas that are initialized one by one do not survive.
+
+    A wrapper sends the weights of the first rank round, but not what is drawn once and never trained. Where all ranks
+    had a seed in common before, the weights are made already.
+    """
+    if project.mentions(*_SENT_ROUND) and not project.mentions("requires_grad=False", "register_buffer"):
+        return
+    s = code.syntax
+    made = s.calls_of("manual_seed", "seed_everything", "set_seed", "manual_seed_all")
+    own = [c for c in made if c.args and any(re.search(r"rank", name) for name in names(c.args[0]))]
+    common = [c for c in made if c.args and c not in own]
+    for call in own:
         if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
             continue  # a generator of its own draws data, not weights
-        if call.args and any(re.search(r"rank", name) for name in names(call.args[0])):
+        if not any(s.scope_of(c) is s.scope_of(call) and c.lineno < call.lineno for c in common):
             yield Hazard("seed_per_rank", call.lineno)
 
 
-@detects("map_location_missing")
+@detects("map_location_missing", needs=("several_processes", "gpu", "loads"))
 def loaded_on_one(code: Code, project: Project) -> Iterator[Hazard]:
     """Every process loads a checkpoint onto the device it was saved from."""
-    if not project.several_processes:
-        return
     for call in code.syntax.calls_of("load"):
         if dotted(call.func) == "torch.load" and keyword(call, "map_location") is None and len(call.args) < 2:
             yield Hazard("map_location_missing", call.lineno)
@@ -215,7 +226,7 @@ _SEEDS = ("manual_seed", "manual_seed_all", "seed")
 Turn = tuple[str, str, int]  # a counter, its modulus, and in which of its turns something happens
 
 
-@detects("unseeded_replicas")
+@detects("unseeded_replicas", needs=("several_processes",))
 def averaged_by_hand(code: Code, project: Project) -> Iterator[Hazard]:
     """Gradients are averaged by hand, but nothing ever makes the weights of the ranks equal."""
     s = code.syntax
@@ -232,7 +243,7 @@ def averaged_by_hand(code: Code, project: Project) -> Iterator[Hazard]:
             yield Hazard("unseeded_replicas", call.lineno, last(call.func))
 
 
-@detects("ddp_bypassed")
+@detects("ddp_bypassed", needs=("several_processes",))
 def bypassed(code: Code, project: Project) -> Iterator[Hazard]:
     """A training step calls the module inside of DDP: backward then averages no gradients, each rank trains alone."""
     s = code.syntax
@@ -257,7 +268,7 @@ def _entered(node: ast.AST) -> set[str]:
     return {last(i.context_expr.func) for i in items if isinstance(i.context_expr, ast.Call)}
 
 
-@detects("sync_in_other_turn")
+@detects("sync_in_other_turn", needs=("several_processes",))
 def misplaced_sync(code: Code, project: Project) -> Iterator[Hazard]:
     """Of the backward passes of an update, not the last one synchronizes: what comes after it stays on its rank."""
     s = code.syntax

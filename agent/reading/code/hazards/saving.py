@@ -10,7 +10,7 @@ from ...run.program.syntax import Syntax, constant, dotted, keyword, last, recei
 from ..project import OPTIMIZERS, Code, Hazard, Project, detects
 
 
-@detects("scheduler_not_saved", "optimizer_not_saved", "rng_not_saved", "data_state_not_saved")
+@detects("scheduler_not_saved", "optimizer_not_saved", "rng_not_saved", "data_state_not_saved", needs=("resumes",))
 def left_out(code: Code, project: Project) -> Iterator[Hazard]:
     """A training checkpoint, saved as a dict, without a part of the state that the file has."""
     s = code.syntax
@@ -34,7 +34,7 @@ def left_out(code: Code, project: Project) -> Iterator[Hazard]:
                 yield Hazard("data_state_not_saved", call.lineno)
 
 
-@detects("optimizer_not_saved")
+@detects("optimizer_not_saved", needs=("resumes",))
 def left_out_of_files(code: Code, project: Project) -> Iterator[Hazard]:
     """A checkpoint of one file a part, with the scheduler's state and without the optimizer's."""
     s = code.syntax
@@ -91,7 +91,8 @@ def _has(s: Syntax, pattern: str) -> bool:
     )
 
 
-@detects("weights_only_load", "strict_false_load")
+@detects("strict_false_load", needs=("loads",))
+@detects("weights_only_load", needs=("unpickling_refused",))
 def loading(code: Code, project: Project) -> Iterator[Hazard]:
     """How strictly weights are loaded, and whether the pickle restriction applies."""
     s = code.syntax
@@ -184,7 +185,7 @@ def _after_its_restore(made: ast.Assign, target: str, scope: ast.AST) -> bool:
     return restored and isinstance(made.value, ast.Call) and bool(OPTIMIZERS.search(last(made.value.func)))
 
 
-@detects("position_unused")
+@detects("position_unused", needs=("resumes",))
 def not_passed_on(code: Code, project: Project) -> Iterator[Hazard]:
     """A function that makes the loader is given how far the run had come, and does not use it."""
     for function in code.syntax.functions:
@@ -202,7 +203,7 @@ def not_passed_on(code: Code, project: Project) -> Iterator[Hazard]:
                 yield Hazard("position_unused", reader.lineno, last(reader.func))
 
 
-@detects("filtered_load")
+@detects("filtered_load", needs=("loads",))
 def filtered(code: Code, project: Project) -> Iterator[Hazard]:
     """Only entries of certain names are taken from a checkpoint, and the load does not mind what is missing."""
     s = code.syntax
@@ -229,7 +230,7 @@ def _asked_word(made: ast.DictComp) -> str:
     return ""
 
 
-@detects("driver_queried")
+@detects("driver_queried", needs=("gpu",))
 def asks_the_driver(code: Code, project: Project) -> Iterator[Hazard]:
     """A program is started and waited for in a loop to ask about the GPU: tenths of a second, or seconds."""
     s = code.syntax

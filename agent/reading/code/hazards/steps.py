@@ -15,6 +15,7 @@ _ACCUMULATION = re.compile(
     r"accum|grad_acc|iters_to_acc|sync_grad|is_optim\w*_step|do_(optim|update|step)", re.IGNORECASE
 )
 _SYNCS = frozenset({"item", "cpu", "numpy", "tolist", "synchronize", "empty_cache"})
+_MADE = ("torch.rand", "torch.arange", "torch.tensor", "np.", "numpy.", "random.")
 _DETACHED = frozenset({"item", "detach", "tolist", "float", "cpu", "numpy", "data", "reduce_mean", "no_grad"})
 
 
@@ -47,7 +48,7 @@ def gate_of(s: Syntax, node: ast.AST, loop: Loop) -> ast.If | None:
     return None
 
 
-@detects("item_in_loop", "item_before_backward", "print_in_loop", "device_transfer_in_loop")
+@detects("item_in_loop", "item_before_backward", "device_transfer_in_loop", needs=("loop", "gpu"))
 def waiting(code: Code, project: Project) -> Iterator[Hazard]:
     """Reads of device values in every step. One is customary; several, or one a parameter, cost time."""
     s = code.syntax
@@ -63,17 +64,20 @@ def waiting(code: Code, project: Project) -> Iterator[Hazard]:
         for call in inside:
             if last(call.func) in ("cpu", "numpy") and not s.guarded(call, loop):
                 yield Hazard("device_transfer_in_loop", call.lineno, dotted(receiver(call)))
-            if isinstance(call.func, ast.Name) and call.func.id == "print" and not s.guarded(call, loop) and call.args:
-                yield Hazard("print_in_loop", call.lineno, True)
 
 
 def _waits_early(s: Syntax, loop: Loop, unguarded: list[ast.Call]) -> Iterator[Hazard]:
     """A value read in every step while the backward pass is still to be launched: the device runs dry behind it."""
     backward = min(c.lineno for c in s.calls_of("backward", "manual_backward") if s.loop_of(c) is loop)
     for call in unguarded:
-        if last(call.func) in ("item", "tolist") and call.lineno < backward:
+        if last(call.func) in ("item", "tolist") and call.lineno < backward and not _drawn(receiver(call)):
             yield Hazard("item_before_backward", call.lineno, dotted(receiver(call)))
             return
+
+
+def _drawn(value: ast.expr | None) -> bool:
+    """Whether a value is made on the spot on the host: `torch.randint(...).tolist()`."""
+    return isinstance(value, ast.Call) and dotted(value.func).startswith(_MADE) and keyword(value, "device") is None
 
 
 def _repeated(s: Syntax, node: ast.AST, loop: Loop) -> bool:
@@ -357,7 +361,7 @@ _TURNED_OFF = (
 _EXCHANGES_ACCUMULATION = re.compile(r"accum|grad_acc|micro_?(steps|batches)|num_micro", re.IGNORECASE)
 
 
-@detects("sync_each_micro_batch")
+@detects("sync_each_micro_batch", needs=("several_processes",))
 def exchanged_each_time(code: Code, project: Project) -> Iterator[Hazard]:
     """A wrapped model accumulates over micro-batches and exchanges its gradients in each of them."""
     s = code.syntax

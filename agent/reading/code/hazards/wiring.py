@@ -16,6 +16,9 @@ _ASIDE = re.compile(
 _WRAPS = frozenset({"FSDP", "FullyShardedDataParallel", "fully_shard", "get_peft_model", "resize_token_embeddings"})
 _UNFREEZES = ("get_peft_model", "add_adapter", "requires_grad_(True)", "requires_grad = True", "requires_grad=True",
               "prepare_model_for", "LoraConfig", "inject_adapter")  # fmt: skip
+_TAKES = re.compile(
+    r"Trainer$|^(?:DistributedDataParallel|DDP|FSDP|FullyShardedDataParallel|prepare|initialize|setup|fit)$"
+)
 _KEPT = re.compile(r"^(best|old|prev|previous|init|initial|saved|backup|ema|snapshot)", re.IGNORECASE)
 
 
@@ -55,16 +58,35 @@ def frozen(code: Code, project: Project) -> Iterator[Hazard]:
     for line, owner in _freezes(s):
         if owner == "self" or (owner.startswith("self.") and not trains):
             continue  # a method that offers to freeze does not say that it is called
+        if "." not in owner and not _is_trained(s, owner):
+            continue  # a teacher or a reference beside what is trained
         yield Hazard("requires_grad_false", line, owner)
         if trains and owner.split(".")[-1] in ("model", "net", "network", "unet") and not _ASIDE.search(owner):
             yield Hazard("params_frozen", line, owner)
+
+
+def _is_trained(s: Syntax, name: str) -> bool:
+    """Whether what goes by a name is given to an optimizer, a trainer or a wrapper, or called nothing but the model."""
+    if name in ("model", "net", "network", "unet"):
+        return True
+    takers = (c for c in s.calls if OPTIMIZERS.match(last(c.func)) or _TAKES.search(last(c.func)))
+    given = (n for c in takers for a in (*c.args, *(k.value for k in c.keywords)) for n in walk(a))
+    return any(isinstance(n, ast.Name) and n.id == name for n in given)
 
 
 def _freezes(s: Syntax) -> Iterator[tuple[int, str]]:
     """Unconditional `x.requires_grad_(False)` and `for p in x.parameters(): p.requires_grad = False`."""
     for call in s.calls_of("requires_grad_"):
         if call.args and constant(call.args[0]) is False and not isinstance(s.loop_of(call), ast.For):
-            yield call.lineno, dotted(receiver(call))
+            above = s.parents.get(call)
+            kept = above.targets[0] if isinstance(above, ast.Assign) else None
+            made = isinstance(receiver(call), ast.Call)  # a new object, called by the name that it is given
+            yield (
+                call.lineno,
+                dotted(kept)
+                if kept is not None and (made or isinstance(kept, ast.Attribute))
+                else dotted(receiver(call)),
+            )
     for loop in s.every(ast.For):
         source = loop.iter
         if not isinstance(source, ast.Call) or "parameters" not in last(source.func):
@@ -154,7 +176,7 @@ def padding(code: Code, project: Project) -> Iterator[Hazard]:
             yield Hazard("labels_unmasked", n.lineno, True)
 
 
-@detects("eval_logits_kept")
+@detects("eval_logits_kept", needs=("memory_short",))
 def logits_kept(code: Code, project: Project) -> Iterator[Hazard]:
     """An HF trainer computes metrics and so keeps the logits of the whole evaluation set on the device."""
     if project.mentions("preprocess_logits_for_metrics", "eval_accumulation_steps", "prediction_loss_only"):

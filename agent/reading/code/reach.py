@@ -1,0 +1,393 @@
+"""Which lines of a program's sources came to run, as far as code and log tell.
+
+reach = Reach(ran, program, sources, log)
+reach.of("train.py", 40)    # NO, PERHAPS or SURELY
+
+A function runs that is referred to, by its plain name, from what the started source runs; a branch whose condition is
+decided does not; and where a block prints a line without condition, the log has it or the block did not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..run.program.statements import Statement
+from ..run.program.syntax import Function, Loop, Syntax, dotted, last
+from ..run.what_ran import Program, Ran
+from .decided import Decided
+
+NO, PERHAPS, SURELY = 0, 1, 2
+
+_BY_NAME = ("globals", "import_module", "Fire", "locals")  # ways to reach functions that no name tells
+# Decorators that leave it to the code itself to call what they decorate; any other may register it somewhere.
+_QUIET = re.compile(
+    r"^(?:torch|functools|nn|np|numpy|jax|abc|contextlib)\.|^(?:property|staticmethod|classmethod|dataclass|cache|lru_cache"
+    r"|wraps|no_grad|inference_mode|abstractmethod|contextmanager|cached_property|override|overload|torch_compile|record)$"
+    r"|\.setter$"
+)
+# Bases that call but one method of their own accord (others of theirs are called by name); any other base may call all.
+_OWN_CALLS = {
+    "Module": {"forward"}, "Function": {"forward", "backward"}, "object": set(), "Dataset": set(), "Sampler": set(),
+    "IterableDataset": set(), "Enum": set(), "Exception": set(), "NamedTuple": set(), "TypedDict": set(), "ABC": set(),
+}  # fmt: skip
+_LONG = re.compile(r"train|fit|main|run|evaluat|valid|loop|learn|launch|spawn", re.IGNORECASE)
+_NEAR, _ANCHOR = 8, 8  # statements between a line and one that prints; letters by which a print is looked for
+_BROKEN = re.compile(r"\S\s\s+\S|\S\n\S")  # of fixed text that is not looked for as it stands
+_DEEP = 60
+
+
+@dataclass(slots=True)
+class _Body:
+    """What one function, or a module by itself, refers to: names with whether they are surely called."""
+
+    source: str
+    node: ast.AST
+    names: dict[str, bool] = field(default_factory=dict)
+    attributes: dict[str, bool] = field(default_factory=dict)
+    texts: set[str] = field(default_factory=set)
+    prefixes: set[str] = field(default_factory=set)
+
+
+class Reach:
+    """What of one program's sources ran.
+
+    Args:
+        sources: its sources by name.
+        log: whether a text stands in the program's logs; None where they cannot be searched as a whole.
+        failed: `(source, line)` of frames that a traceback names.
+
+    Attributes:
+        whole: whether all of the program is at hand; of an excerpt only branches and prints can be told.
+    """
+
+    def __init__(
+        self,
+        ran: Ran,
+        program: Program,
+        sources: Mapping[str, Syntax],
+        log: Callable[[str], bool] | None,
+        failed: frozenset[tuple[str, int]] = frozenset(),
+    ) -> None:
+        self._entry, self.sources, self._failed = program.file.name, sources, failed
+        self._decided = Decided(sources, self._entry, program.commands)
+        self._dead = {name: list(self._untaken(name, s)) for name, s in sources.items()}
+        self._bodies: dict[ast.AST, _Body] = {}
+        self._aliases: dict[Syntax, dict[str, str]] = {}
+        self._modules = {part for n in sources for part in n.removesuffix(".py").split("/")[-2:]}
+        self.whole = not any(_is_excerpt(s) for s in sources.values()) and self._entry in sources
+        printed = ran.printed(program).statements if log is not None else []
+        self._printed: dict[tuple[str, int], list[Statement]] = defaultdict(list)
+        for statement in printed:
+            self._printed[statement.file, statement.line].append(statement)
+        self._log = log
+        self._said: dict[tuple[str, int], bool | None] = {}
+        self._levels: dict[str, bool] = {}
+        self._runs = self._reached() if self.whole else {}
+
+    def of(self, source: str, line: int) -> int:
+        """Whether a line of a source ran."""
+        s = self.sources.get(source)
+        if s is None or (source, line) in self._failed:
+            return PERHAPS if s is None else SURELY
+        if any(start <= line <= end for start, end in self._dead[source]):
+            return NO
+        node = _statement_at(s, line)
+        if node is None:
+            return PERHAPS
+        if (told := self._told(source, s, node)) is not None:
+            return told
+        if not self.whole:
+            return PERHAPS
+        function = s.function_of(node)
+        state = SURELY if function is None else self._runs.get(function, NO)
+        if state == NO and any(_spans(function, n) for f, n in self._failed if f == source):
+            return PERHAPS
+        return PERHAPS if state == SURELY and _conditional(s, node, self._decided, source) else state
+
+    # ----------
+    # By conditions that are decided.
+
+    def _untaken(self, source: str, s: Syntax) -> Iterator[tuple[int, int]]:
+        """First and last lines of branches that are not taken."""
+        for n in s.every(ast.If, ast.While):
+            holds = self._decided.of(n.test, source)
+            part = n.body if holds is False else n.orelse if holds and isinstance(n, ast.If) else []
+            if part:
+                yield part[0].lineno, part[-1].end_lineno or part[-1].lineno
+
+    # ----------
+    # By references from what runs.
+
+    def _reached(self) -> dict[ast.AST, int]:
+        """Every function that runs, perhaps or surely."""
+        functions = [(name, s, f) for name, s in self.sources.items() for f in s.functions]
+        classes = {c.name: (s, c) for s in self.sources.values() for c in s.every(ast.ClassDef)}
+        open_ended = any(s.calls_of(*_BY_NAME) for s in self.sources.values()) or not self._acts()
+        found: dict[ast.AST, int] = {}
+        bodies = [(self._body(name, tree), SURELY) for name, s in self.sources.items() for tree in s.trees]
+        names, attributes = dict[str, int](), dict[str, int]()
+        texts, prefixes = set[str](), set[str]()
+        for _ in range(_DEEP):
+            for body, state in bodies:
+                _merge(names, body.names, state)
+                _merge(attributes, body.attributes, state)
+                texts |= body.texts
+                prefixes |= body.prefixes
+            seen = _Seen(names, attributes, texts, prefixes, classes)
+            bodies = []
+            for source, s, f in functions:
+                state = PERHAPS if open_ended else seen.state(s, f)
+                if state > found.get(f, NO) and not any(a <= f.lineno <= b for a, b in self._dead[source]):
+                    found[f] = state
+                    bodies.append((self._body(source, f), state))
+            if not bodies:
+                break
+        return found
+
+    def _acts(self) -> bool:
+        """Whether the started source calls something of its own when it is run; else a console script calls into it."""
+        s = self.sources[self._entry]
+        return any(s.function_of(c) is None and not isinstance(s.parents.get(c), ast.Assign) for c in s.calls)
+
+    def _body(self, source: str, node: ast.AST) -> _Body:
+        if node not in self._bodies:
+            self._bodies[node] = self._read(source, node)
+        return self._bodies[node]
+
+    def _read(self, source: str, node: ast.AST) -> _Body:
+        s, body, dead = self.sources[source], _Body(source, node), self._dead[source]
+        for n in _own(node):
+            line = getattr(n, "lineno", 0)
+            if any(a <= line <= b for a, b in dead):
+                continue
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
+                sure = _called(s, n) and not _conditional(s, n, self._decided, source, node)
+                body.names[n.id] = body.names.get(n.id, False) or sure
+            elif isinstance(n, ast.Attribute):
+                sure = _called(s, n) and not _conditional(s, n, self._decided, source, node)
+                kept = body.names if self._is_module(s, n.value) else body.attributes
+                kept[n.attr] = kept.get(n.attr, False) or sure
+            elif isinstance(n, ast.JoinedStr) and n.values and isinstance(n.values[0], ast.Constant):
+                body.prefixes.add(str(n.values[0].value))
+            elif isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value[-1:].isidentifier():
+                body.texts.add(n.value.rpartition(".")[2])
+            elif isinstance(n, ast.alias) and n.asname:
+                body.names[n.name.rpartition(".")[2]] = False
+        return body
+
+    def _is_module(self, s: Syntax, value: ast.expr) -> bool:
+        """Whether a name stands for one of the sources: `losses` in `losses.focal(x)`."""
+        if s not in self._aliases:
+            imports = (a for n in s.every(ast.Import, ast.ImportFrom) for a in n.names)
+            self._aliases[s] = {a.asname or a.name: a.name.rpartition(".")[2] for a in imports}
+        name = last(value)
+        return self._aliases[s].get(name, name) in self._modules
+
+    # ----------
+    # By what the log says and does not say.
+
+    def _told(self, source: str, s: Syntax, node: ast.stmt) -> int | None:
+        """What the prints around a statement tell: those of its own block, and of the blocks around it."""
+        inner: ast.AST = node
+        while (above := s.parents.get(inner)) is not None and not isinstance(above, ast.Module):
+            block = next((b for b in _blocks(above) if any(n is inner for n in b)), [])
+            at = next((number for number, n in enumerate(block) if n is inner), 0)
+            for number, other in enumerate(block):
+                said = self._says(source, other) if number <= at or _straight(block[at:number]) else None
+                if said and inner is node:
+                    return SURELY
+                if said is False and self._would_be_seen(source, block, above, number > at):
+                    return NO
+            inner = above
+        return None
+
+    def _would_be_seen(self, source: str, block: list[ast.stmt], above: ast.AST, later: bool) -> bool:
+        """Whether a block that ran had its line in the log: no failure ended it first, and the program came further."""
+        if isinstance(above, Loop) or any(_spans(above, n) for f, n in self._failed if f == source):
+            return False
+        return not later or self._got_beyond(source, block)
+
+    def _says(self, source: str, statement: ast.stmt) -> bool | None:
+        """Whether the log has what a statement prints; None where it prints nothing that could be missed."""
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if not isinstance(call, ast.Call):
+            return None
+        key = (source, call.lineno)
+        if key not in self._said:
+            self._said[key] = self._look_up(source, call)
+        return self._said[key]
+
+    def _look_up(self, source: str, call: ast.Call) -> bool | None:
+        made = self._printed.get((source, call.lineno), [])
+        if not made or any(k.arg == "file" for k in call.keywords) or made[0].level == "debug":
+            return None
+        if any(len(st.anchor) < _ANCHOR or any(_BROKEN.search(t) for t, _ in st.pieces if t) for st in made):
+            return None
+        if any(self._stands(st) for st in made):
+            return True
+        return False if self._shows(made[0].level) else None
+
+    def _shows(self, level: str) -> bool:
+        """Whether the log has anything that is printed in the same way: by `print`, or at this level of a logger."""
+        if level not in self._levels:
+            all_made = (st for statements in self._printed.values() for st in statements if st.level == level)
+            self._levels[level] = any(map(self._stands, all_made))
+        return self._levels[level]
+
+    def _got_beyond(self, source: str, block: list[ast.stmt]) -> bool:
+        """Whether the log has what is printed further down in the source than a block."""
+        end = block[-1].end_lineno or block[-1].lineno
+        later = (made for (name, line), made in self._printed.items() if name == source and line > end)
+        return any(self._stands(st) for made in later for st in made)
+
+    def _stands(self, statement: Statement) -> bool:
+        return self._log is not None and len(statement.anchor) >= _ANCHOR and self._log(statement.anchor)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """All that the bodies that run refer to."""
+
+    names: dict[str, int]
+    attributes: dict[str, int]
+    texts: set[str]
+    prefixes: set[str]
+    classes: dict[str, tuple[Syntax, ast.ClassDef]]
+
+    def state(self, s: Syntax, f: Function) -> int:
+        """Whether a function is among it."""
+        if any(not _QUIET.search(dotted(d)) for d in f.decorator_list):
+            return PERHAPS
+        owner = s.parents.get(f)
+        while owner is not None and not isinstance(owner, Function | ast.ClassDef | ast.Module):
+            owner = s.parents.get(owner)
+        loose = f.name in self.texts or any(len(p) > 2 and f.name.startswith(p) for p in self.prefixes)
+        if not isinstance(owner, ast.ClassDef):
+            return max(self.names.get(f.name, NO), PERHAPS if loose else NO)
+        made = self._of_class(owner)
+        if not made:
+            return NO
+        if f.name == "__init__":
+            return made
+        if f.name.startswith("__") or self._called_by_base(owner, f.name):
+            return PERHAPS
+        return min(PERHAPS, self.attributes.get(f.name, NO) + self.names.get(f.name, NO)) or (PERHAPS if loose else NO)
+
+    def _of_class(self, c: ast.ClassDef) -> int:
+        heirs = [h for _, h in self.classes.values() if any(last(b) == c.name for b in h.bases) and h is not c]
+        registered = any(not _QUIET.search(dotted(d)) for d in c.decorator_list)
+        own = max(self.names.get(c.name, NO), min(PERHAPS, self.attributes.get(c.name, NO)))
+        named = PERHAPS if c.name in self.texts or registered else NO
+        return max(own, named, PERHAPS if any(self.names.get(h.name) or h.name in self.texts for h in heirs) else NO)
+
+    def _called_by_base(self, c: ast.ClassDef, method: str, depth: int = 0) -> bool:
+        for base in c.bases:
+            name = last(base)
+            if name in self.classes and depth < _DEEP and self.classes[name][1] is not c:
+                if self._called_by_base(self.classes[name][1], method, depth + 1):
+                    return True
+            elif name not in _OWN_CALLS or method in _OWN_CALLS[name]:
+                return True
+        return False
+
+
+def _merge(into: dict[str, int], found: Mapping[str, bool], state: int) -> None:
+    for name, sure in found.items():
+        into[name] = max(into.get(name, NO), state if sure else PERHAPS)
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs with a body: without the bodies of functions in it, with their decorators and defaults."""
+    stack: list[ast.AST] = list(node.body) if isinstance(node, Function) else [node]
+    while stack:
+        n = stack.pop()
+        if isinstance(n, Function):
+            stack += [*n.decorator_list, *n.args.defaults, *(d for d in n.args.kw_defaults if d is not None)]
+            continue
+        yield n
+        stack.extend(ast.iter_child_nodes(n))
+
+
+def _called(s: Syntax, n: ast.AST) -> bool:
+    above = s.parents.get(n)
+    return isinstance(above, ast.Call) and above.func is n
+
+
+def _conditional(s: Syntax, node: ast.AST, decided: Decided, source: str, until: ast.AST | None = None) -> bool:
+    """Whether something undecided stands between a node and the body that it belongs to."""
+    inner = node
+    for n in s.above(node):
+        if n is until or isinstance(n, Function | ast.Lambda):
+            return isinstance(n, ast.Lambda)
+        if isinstance(n, ast.If | ast.IfExp | ast.While) and inner is not n.test and decided.of(n.test, source) is None:
+            return True
+        if isinstance(n, ast.ExceptHandler) or (isinstance(n, ast.BoolOp) and inner is not n.values[0]):
+            return True
+        inner = n
+    return False
+
+
+def _is_excerpt(s: Syntax) -> bool:
+    """Whether a source uses names that it nowhere binds: it was cut out of a longer one."""
+    if s.unparsed or len(s.trees) != 1:
+        return True
+    if any(a.name == "*" for n in s.every(ast.ImportFrom) for a in n.names) or s.calls_of("exec", "globals"):
+        return False
+    bound = {n.id for n in s.every(ast.Name) if not isinstance(n.ctx, ast.Load)} | set(dir(builtins))
+    bound |= {n.name for n in s.every(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)}
+    bound |= {a.arg for a in s.every(ast.arg)} | {n.name for n in s.every(ast.ExceptHandler) if n.name}
+    bound |= {(a.asname or a.name).split(".")[0] for n in s.every(ast.Import, ast.ImportFrom) for a in n.names}
+    bound |= {n.name or "" for n in s.every(ast.MatchAs, ast.MatchStar)}
+    bound |= {n.rest or "" for n in s.every(ast.MatchMapping)}
+    bound |= {"__file__", "__name__", "__doc__", "__class__", "__path__", "__package__"}
+    return any(n.id not in bound for n in s.every(ast.Name) if isinstance(n.ctx, ast.Load))
+
+
+def _statement_at(s: Syntax, line: int) -> ast.stmt | None:
+    """The innermost statement on a line."""
+    best: ast.stmt | None = None
+    for tree in s.trees:
+        level: list[ast.stmt] = list(tree.body)
+        while level:
+            inside = next((n for n in level if _first(n) <= line <= (n.end_lineno or n.lineno)), None)
+            if inside is None:
+                break
+            best = inside
+            level = [n for block in _blocks(inside) for n in block]
+    return best
+
+
+def _first(n: ast.stmt) -> int:
+    return min([n.lineno, *(d.lineno for d in getattr(n, "decorator_list", []))])
+
+
+def _blocks(n: ast.AST) -> Iterator[list[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(n, name, None)
+        if isinstance(block, list) and block:
+            yield block
+    for handler in getattr(n, "handlers", []):
+        yield handler.body
+    for case in getattr(n, "cases", []):
+        yield case.body
+
+
+def _straight(block: list[ast.stmt]) -> bool:
+    """Whether statements run through to their end at once: no loop, no way out, nothing that takes the whole run."""
+    if len(block) > _NEAR:
+        return False
+    for n in (inner for statement in block for inner in ast.walk(statement)):
+        if isinstance(n, Loop | ast.Return | ast.Raise | ast.Break | ast.Continue | ast.Yield | ast.With):
+            return False
+        if isinstance(n, ast.Call) and _LONG.search(last(n.func)):
+            return False
+    return True
+
+
+def _spans(n: ast.AST | None, line: int) -> bool:
+    return n is not None and getattr(n, "lineno", 0) <= line <= (getattr(n, "end_lineno", 0) or 0)

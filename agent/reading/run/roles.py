@@ -43,7 +43,9 @@ _BY_SUFFIX: dict[str, str] = {
     **dict.fromkeys(
         (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".sh", ".bash", ".zsh", ".sbatch", ".slurm"), "config"
     ),
-    **dict.fromkeys((".env", ".gin", ".hocon", ".properties", ".json5", ".jsonc", ".hydra"), "config"),
+    **dict.fromkeys(
+        (".env", ".gin", ".hocon", ".properties", ".json5", ".jsonc", ".hydra", ".args", ".flags"), "config"
+    ),
     **dict.fromkeys(
         (".py", ".ipynb", ".cu", ".cuh", ".cpp", ".cc", ".c", ".h", ".hpp", ".patch", ".diff", ".pyx"), "code"
     ),

@@ -22,11 +22,11 @@ from pathlib import PurePosixPath
 
 from .files import RunFile
 from .lines import segments, strip, without_escapes
-from .program.commands import Command, of_log, of_record, of_script
+from .program.commands import Command, of_log, of_record, of_script, sends
 from .program.configs import loaded
 from .program.modules import Modules
 from .program.parts import SET_UP, VENDORED, Part, Parts, is_data, is_script
-from .program.siblings import left_aside
+from .program.siblings import left_aside, names_run
 from .program.statements import Match, Printed, statements
 
 Read = Callable[[RunFile, int], bytes]
@@ -148,17 +148,22 @@ class _Folder:
     def tell(self) -> None:
         """Work out programs and parts of this folder."""
         programs: list[Program] = []
+        offered: list[Command] = []
         if self.codes:
             told = [c for log in self.logs for c in of_log(self.wording[log.name], log.name)]
             records = [f.name for f in self.files if _RECORD.search(f.name) and not self.of_another(f.name)][:RECORDS]
             told += [c for name in records for c in of_record(self.text(name), name)]
             offered = [c for f in self.files if is_script(f) for c in of_script(self.text(f.name, 1 << 18), f.name)]
             programs = self._by_logs(told, offered) or self._by_elimination(offered)
+            self._meant(programs)
             for program in programs:
                 self._furnish(program, offered)
         self.ran.programs += programs
         whole = bool(programs) and all(self.tree(p.file.name) is not None for p in programs)
-        parts = Parts(programs, self.mentioned() if programs else set(), whole, self.written, self.root)
+        used = {name for p in programs for name in p.configs}
+        unused = [c for c in (offered if programs else []) if c.file not in used]
+        foreign = {log.name for log in self.logs if any(sends(c, log.name) for c in unused)}
+        parts = Parts(programs, self.mentioned() if programs else set(), whole, self.written, foreign, self.root)
         for f in self.files:
             why = self.of_another(f.name)
             looks = parts.of(f, self._read)
@@ -254,8 +259,7 @@ class _Folder:
 
     def _printer(self, log: RunFile, offered: list[Command], ran: set[str]) -> tuple[str, str] | None:
         """The program whose statements printed most kinds of lines of a log, or whose script sends its output there."""
-        base = PurePosixPath(log.name).name
-        sending = [c for c in offered if any(PurePosixPath(w).name == base for w in c.writes)]
+        sending = [c for c in offered if sends(c, log.name)]
         written = {n for n in (self.named(c.program, c.file, c.module) for c in sending) if n}
         kinds = self._kinds(log)
         scores: dict[str, tuple[int, bool, bool, int, bool]] = {}
@@ -291,11 +295,22 @@ class _Folder:
     def _program(self, name: str, how: str) -> Program:
         return Program(self.by_name[name], how, self.modules.reached(name))
 
+    def _meant(self, programs: list[Program]) -> None:
+        """Take from programs the logs of other runs than those that the question names."""
+        for program in programs:
+            named = {log for log in program.logs if names_run(self.question, log.removeprefix(self.root))}
+            near = {PurePosixPath(log).parent for log in named}
+            other = [log for log in program.logs if PurePosixPath(log).parent not in near] if named else []
+            self.others |= dict.fromkeys(
+                (log for log in other if "/" in log.removeprefix(self.root)), "not the one asked about"
+            )
+            program.logs = [log for log in program.logs if log not in self.others]
+            program.commands = [c for c in program.commands if c.file not in self.others]
+
     def _furnish(self, program: Program, offered: list[Command]) -> None:
         """The launch scripts that started a program, and the configs that it loaded."""
         mine = [c for c in offered if self.named(c.program, c.file, c.module) == program.file.name]
-        logs = {PurePosixPath(n).name for n in program.logs}
-        writing = [c for c in mine if any(PurePosixPath(w).name in logs for w in c.writes)]
+        writing = [c for c in mine if any(sends(c, log) for log in program.logs)]
         scripts = {c.file for c in mine}
         elsewhere = any(c.writes for c in mine) or any(map(_BATCH.search, scripts))  # what it printed is not here
         how = "starts the program, " + ("writes its log" if writing else "and no other script does")
@@ -327,12 +342,13 @@ class _Folder:
     @staticmethod
     def _accounts(program: Program) -> set[str]:
         """The logs that a command is known to have made."""
-        written = {PurePosixPath(w).name for c in program.commands for w in c.writes}
         shown = {c.file for c in program.commands}
         records = [name.partition(".hydra/")[0] for name in shown if "/.hydra/" in name]
         return {
             log for log in program.logs
-            if PurePosixPath(log).name in written or log in shown or any(log.startswith(folder) for folder in records)
+            if log in shown
+            or any(sends(c, log) for c in program.commands)
+            or any(log.startswith(folder) for folder in records)
         }  # fmt: skip
 
 

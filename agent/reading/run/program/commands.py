@@ -50,6 +50,18 @@ class Command:
     module: bool = False
 
 
+def sends(command: Command, log: str) -> bool:
+    """Whether the output of a command went to a log; `%x-%j.out` and unknown variables stand for any text."""
+    for written in command.writes:
+        parts = [p for p in written.split("/") if p not in ("", ".", "..")]
+        while parts and parts[0].startswith("$"):
+            parts.pop(0)
+        any_text = re.sub(r"%\w|\\\$\\?\{?\w+\\?\}?", r"[^/]*", re.escape("/".join(parts)))
+        if parts and re.search(rf"(?:^|/){any_text}$", log):
+            return True
+    return False
+
+
 def of_script(text: str, file: str) -> list[Command]:
     """What a launch script starts: Python programs alone, variables filled in where the script says what they are."""
     reading = open_shell(text[: 1 << 18])

@@ -25,7 +25,7 @@ _SUFFIXES = (
     ".env",
     ".properties",
 )
-_PATH = re.compile(r"[\w./\-@]+\.(?:ya?ml|json[5c]?|toml|ini|cfg|conf|gin|py|env|properties)\b")
+_PATH = re.compile(r"[\w./\-@]+\.(?:ya?ml|json[5c]?|toml|ini|cfg|conf|gin|py|env|properties|args|flags|opts)\b")
 _GROUP = re.compile(r"^[+~]{0,2}([\w/@.]+)=([\w./\-]+)$")
 _DEFAULT_KEY = re.compile(r"^\s*-?\s*(?:override\s+)?/?([\w/@]+)\s*:\s*([\w./\-]+)\s*(?:#.*)?$")
 _CONFIG_WORD = re.compile(r"conf(?:ig)?|cfg|settings|recipe|params|yaml", re.IGNORECASE)
@@ -93,7 +93,7 @@ class _Search:
 
     def file(self, path: str, near: str = "") -> str | None:
         """The file that a path names, whatever stands before it on another machine."""
-        parts = [p for p in PurePosixPath(path.strip("'\"`,;()")).parts if p not in (".", "..", "/")]
+        parts = [p for p in PurePosixPath(path.strip("'\"`,;()@")).parts if p not in (".", "..", "/")]
         if not parts:
             return None
         same = self.by_base.get(parts[-1], [])

@@ -52,14 +52,22 @@ class Parts:
         mentioned: sources that logs name with a line.
         whole: all programs parse, so that what they import is known.
         written: folders that hold what a run wrote.
+        foreign: logs that scripts write which started none of the programs.
         root: what stands before all names of this folder.
     """
 
     def __init__(
-        self, programs: Sequence[Ran], mentioned: set[str], whole: bool, written: set[str], root: str = ""
+        self,
+        programs: Sequence[Ran],
+        mentioned: set[str],
+        whole: bool,
+        written: set[str],
+        foreign: set[str],
+        root: str = "",
     ) -> None:
         self.mentioned, self.whole, self.written, self.root = mentioned, whole, written, root
         self.logs = {log for p in programs for log in p.logs}
+        self.foreign = foreign - self.logs if self.logs else set[str]()
         own = {log for p in programs if not _MEASURES.search(p.file.name) for log in p.logs}
         # what only measures speed is no run, where another program left a log too
         self.aside = self.logs - own if own else set[str]()
@@ -82,6 +90,8 @@ class Parts:
             return "program", "a log names it with a line of it"
         if name in self.aside:
             return "bystander", "what a measurement of speed printed, beside a run"
+        if name in self.foreign:
+            return "bystander", "a script writes it that started none of the programs that ran"
         if f.role != "data" and is_data(f, self.root):
             return "data", "below a folder of data"
         printed = f.role == "log" and PurePosixPath(name).suffix.lower() in _PRINTED
@@ -89,6 +99,8 @@ class Parts:
             (SET_UP.search(inner) or VENDORED.search(inner)) and f.role not in _OUTPUTS and not printed
         ):
             return "bystander", "no part of a run by its name"
+        if f.role == "environment" and self.reached and not self._around(inner):
+            return "bystander", "requirements of another part of the project"
         if f.role in _OUTPUTS:
             return "output", f"a file of {f.role}"
         if f.role == "data":
@@ -100,6 +112,13 @@ class Parts:
         if f.role in ("code", "config") and self.whole:
             return self._left(f)
         return "unknown", "nothing tells"
+
+    def _around(self, inner: str) -> bool:
+        """Whether a file lies in a folder that a program which ran lies in or below, or beside what it wrote."""
+        folder = PurePosixPath(inner).parent.as_posix()
+        entries = {p.file.name.removeprefix(self.root) for p in self.reached.values()}
+        own = folder == "." or any(n.startswith(f"{folder}/") for n in entries)
+        return own or (self.root + folder) in self.written
 
     def _log(self, f: RunFile, printed: bool, read: Callable[[RunFile, int], bytes]) -> tuple[Part, str]:
         """Text that may have been printed; beside logs of known programs, what looks like none is none."""

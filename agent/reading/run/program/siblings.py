@@ -41,6 +41,13 @@ def left_aside(
     return aside
 
 
+def names_run(question: str, log: str) -> bool:
+    """Whether a question names a log's run: the log's own name or one of the folders above it, ordinary words apart."""
+    path = PurePosixPath(log)
+    words = [w for w in (*path.parts[:-1], path.stem) if not _PARTS.search(w) and len(w) > 2]
+    return any(re.search(_WORD.format(re.escape(word)), question, re.IGNORECASE) for word in words)
+
+
 def _groups(files: Iterable[RunFile], root: str) -> list[dict[str, list[RunFile]]]:
     """Folders beside each other that hold logs or metrics each."""
     found: dict[str, dict[str, list[RunFile]]] = defaultdict(lambda: defaultdict(list))

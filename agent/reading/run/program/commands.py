@@ -13,7 +13,7 @@ from .shell_launches import Launch, ShellReading, open_shell
 from .shell_words import expand
 
 _STARTS = re.compile(
-    r"(?:^|[\s>$+`'\"(=:])(?P<command>(?:[A-Z][A-Z0-9_]{1,40}=\S+ +)*"
+    r"(?:^\s*|[>$+`'\"(=:]\s*|(?i:run(?:ning)?|command|executing|launch(?:ing)?|exec)\s+)(?P<command>(?:[A-Z][A-Z0-9_]{1,40}=\S+ +)*"
     r"(?:\S*/)?(?:python[\d.]*|torchrun|accelerate +launch|deepspeed|mpirun|mpiexec|srun"
     r"|uv +run|poetry +run|colossalai +run)"
     r" +(?=\S).*)$"
@@ -65,7 +65,7 @@ def sends(command: Command, log: str) -> bool:
 def of_script(text: str, file: str) -> list[Command]:
     """What a launch script starts: Python programs alone, variables filled in where the script says what they are."""
     reading = open_shell(text[: 1 << 18])
-    whole = tuple(m[1] for m in _REDIRECT.finditer(text))
+    whole = tuple(m[1] for m in _REDIRECT.finditer(text) if not m[1].isdigit())
     rows = text.split("\n")
     found = []
     for launch in reading.launched:

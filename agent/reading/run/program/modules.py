@@ -127,7 +127,7 @@ class Modules:
             PurePosixPath(package).parent.as_posix() if package else PurePosixPath(text.replace(".", "/")).as_posix()
         )
         if text:
-            yield from (n for n in self.names if n.startswith(f"{folder}/"))
+            yield from (n for n in self.names if f"/{folder}/" in f"/{n}")
 
     @staticmethod
     def _beside(text: str, entry: str) -> str:

@@ -233,7 +233,7 @@ def _patterns(statement: Statement) -> Iterator[tuple[re.Pattern[str], str]]:
         if sum(c.isalpha() for t in fixed for c in t) < _LETTERS:
             continue
         body = "".join(
-            re.escape(_SPACES.sub(" ", t)).replace("\\ ", " ?") if t is not None else "(.*?)" for t, _ in pieces
+            re.escape(_SPACES.sub(" ", t)).replace("\\ ", " ?") if t is not None else "(.+?)" for t, _ in pieces
         )
         anchor = max((t.strip() for t in fixed), key=len)
         try:

@@ -24,8 +24,8 @@ from .files import RunFile
 from .lines import segments, strip, without_escapes
 from .program.commands import Command, of_log, of_record, of_script, sends
 from .program.configs import loaded
+from .program.file_parts import SET_UP, VENDORED, Part, Parts, is_data, is_script
 from .program.modules import Modules
-from .program.parts import SET_UP, VENDORED, Part, Parts, is_data, is_script
 from .program.siblings import left_aside, names_run
 from .program.statements import Match, Printed, statements
 

@@ -13,7 +13,8 @@ from .shell_launches import Launch, ShellReading, open_shell
 from .shell_words import expand
 
 _STARTS = re.compile(
-    r"(?:^\s*|[>$+`'\"(=:]\s*|(?i:run(?:ning)?|command|executing|launch(?:ing)?|exec)\s+)(?P<command>(?:[A-Z][A-Z0-9_]{1,40}=\S+ +)*"
+    r"(?:^\s*|[>$+`'\"(=:]\s*|(?i:run(?:ning)?|command|executing|launch(?:ing)?|exec)\s+)"
+    r"(?P<command>(?:[A-Z][A-Z0-9_]{1,40}=\S+ +)*"
     r"(?:\S*/)?(?:python[\d.]*|torchrun|accelerate +launch|deepspeed|mpirun|mpiexec|srun"
     r"|uv +run|poetry +run|colossalai +run)"
     r" +(?=\S).*)$"

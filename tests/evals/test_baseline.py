@@ -40,7 +40,8 @@ def scored(cases: list[Case], folder: Path) -> list[tuple[Score, str]]:
     shutil.copytree(cases[0].files, run, symlinks=True)
     for path in run.rglob("*"):  # a log of a fresh clone is not one that is being written
         os.utime(path, (LONG_AGO, LONG_AGO), follow_symlinks=False)
-    workspace = Workspace([run], shell=Recorded(cases[0].shell), live=cases[0].shell.is_file())
+    shell, asked = cases[0].shell, cases[0].question  # the others ask about the same run in other words
+    workspace = Workspace([run], shell=Recorded(shell), live=shell.is_file(), question=asked)
     found = []
     for case in cases:
         *_, last = session.diagnose(workspace, case.question, state=folder / "state", history=False)

@@ -281,7 +281,12 @@ class Workspace:
 
     def _used(self) -> list[RunFile]:
         parts = ((f, self.ran.part(f)) for f in self.everything)
-        return [replace(f, role="data") if part == "data" else f for f, part in parts if part != "bystander"]
+        role = {"data": "data", "config": "other"}  # a vocabulary as JSON is no setting, and no rows of data either
+        return [
+            replace(f, role=role.get(f.role, "data")) if part == "data" else f
+            for f, part in parts
+            if part != "bystander"
+        ]
 
     def _head(self, file: RunFile) -> bytes:
         try:

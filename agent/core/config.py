@@ -1,7 +1,7 @@
 """Doctor's own settings: `DOCTOR_*` over the user's config file over defaults; command-line flags stand above all.
 
 The file is `doctor.toml` in the user's config folder (`DOCTOR_CONFIG` names another; `config.toml`, its older name, is
-read where there is no `doctor.toml`). What a `doctor.toml` in the folder of a run may do is in `project_config.py`:
+read where there is no `doctor.toml`). A `doctor.toml` in the folder of a run may do one thing (end of this file):
 tighten bounds, and nothing else.
 """
 
@@ -28,7 +28,7 @@ from .own_files import OddFile, cache_folder, small_file, state_folder
 # ----------
 # What can be set about a model at one level: the top of the user's file, a profile in it, `DOCTOR_*`, the flags.
 #
-# None is unset; `llm/profiles.py` lays the levels over each other. A key stands in none of them: a level says only
+# None is unset; `llm/model_settings.py` lays the levels over each other. A key stands in none of them: a level says only
 # where it is kept, so that a config file can be shown, copied and committed.
 
 
@@ -184,7 +184,7 @@ _Keys = TypeVar("_Keys", bound=BaseModel)
 class Config(ModelKeys):
     """What a user may settle once. Every setting has an environment variable `DOCTOR_<NAME>`.
 
-    The settings of the model here are those at the top of the file alone; `llm/profiles.py` says which hold.
+    The settings of the model here are those at the top of the file alone; `llm/model_settings.py` says which hold.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -269,7 +269,7 @@ def tell(report: Report, run: Path, flags: Sequence[str] = (), again: str = "") 
 
 
 def announce(report: Report, run: Path, urls: Sequence[str], again: str = "") -> str:
-    """Send a verdict to the targets, once for each event (`once.py`), in the background.
+    """Send a verdict to the targets, once for each event, in the background.
 
     Args:
         run: the folder of the run, where its report lies.

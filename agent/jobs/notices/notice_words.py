@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # ----------
 # What a notice is made of, as it stands in the report: quick to take, and not yet fit to leave this machine.
 #
-# `wording.py` makes the notice of it in the process that sends, since loading the patterns of secrets takes longer
+# The notice is made of it in the process that sends, since loading the patterns of secrets takes longer
 # than a caller has.
 
 

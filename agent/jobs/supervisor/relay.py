@@ -2,7 +2,7 @@
 
 It lives in the supervisor's process group with every signal blocked. So it survives whatever the group is told, goes
 on when the supervisor alone is killed (a job whose pipe lost its reader would die of SIGPIPE), and shows by what is
-pending on it which signals went to more processes than the supervisor (`signals.py`).
+pending on it which signals went to more processes than the supervisor.
 
 Orders (one byte): E the job ended, P leave the keyboard alone, R read the keyboard, C forget pending signals.
 Answers (lines): `drained`, `paused`, `note TEXT`.

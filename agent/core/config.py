@@ -28,8 +28,8 @@ from .own_files import OddFile, cache_folder, small_file, state_folder
 # ----------
 # What can be set about a model at one level: the top of the user's file, a profile in it, `DOCTOR_*`, the flags.
 #
-# None is unset; `llm/model_settings.py` lays the levels over each other. A key stands in none of them: a level says only
-# where it is kept, so that a config file can be shown, copied and committed.
+# None is unset; `llm/model_settings.py` lays the levels over each other. A key stands in none of them: a level says
+# only where it is kept, so that a config file can be shown, copied and committed.
 
 
 SMALLEST_WINDOW = 4096  # tokens; below it not even the first call fits

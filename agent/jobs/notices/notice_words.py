@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 # ----------
 # What a notice is made of, as it stands in the report: quick to take, and not yet fit to leave this machine.
 #
-# The notice is made of it in the process that sends, since loading the patterns of secrets takes longer
-# than a caller has.
-
+# The notice is made of it in the process that sends, since loading the patterns of secrets takes longer than a
+# caller has.
 
 LONGEST = 20_000  # characters of one text
 _KEYS = ("kind", "cause", "key", "title", "text", "message", "rank", "host", "step", "time", "file", "line")

@@ -40,7 +40,7 @@ _ON_CPU = re.compile(
 _CPU_CODE = re.compile(
     r"\bAccelerator\([^)]*\bcpu=True|init_process_group\(\s*(?:backend=)?['\"]gloo['\"]|use_cpu=True|no_cuda=True"
 )
-_DEVICES = re.compile(r"cuda|gpu|device|Trainer|ccelerat|Fabric|deepspeed|xpu|hip\b|mps\b", re.IGNORECASE)
+_DEVICES = re.compile(r"cuda|nccl|gpu|device|Trainer|ccelerat|Fabric|deepspeed|xpu|hip\b|mps\b", re.IGNORECASE)
 _RESUMED = re.compile(
     r"(?i)^(?!.*(?:\bno\b.*\b(?:checkpoint|ckpt)|not resum|without resum|from scratch|starting fresh))"
     r"(?:.*\b(?:resum(?:ed|ing)|restor(?:ed|ing)|going on from|continu(?:ed|ing) (?:training )?(?:from|at)"

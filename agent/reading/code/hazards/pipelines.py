@@ -71,11 +71,14 @@ def _threaded(s: Syntax) -> Iterator[tuple[int, str]]:
 def single_process(code: Code, project: Project) -> Iterator[Hazard]:
     """Batches are made in the training process itself, of samples that are not there as tensors already."""
     for call in code.syntax.calls_of("DataLoader"):
-        if call.args and _in_memory(code.syntax, call.args[0], call):
+        data = call.args[0] if call.args else keyword(call, "dataset")
+        if data is None or _in_memory(code.syntax, data, call):
             continue
         workers = keyword(call, "num_workers")
-        spread = any(k.arg is None for k in call.keywords)
-        if (workers is None and not spread and call.args) or constant(workers) == 0:
+        named = isinstance(workers, ast.Name)
+        count = code.syntax.assigned(workers.id, code.syntax.scope_of(call)) if named else [workers]
+        spread = any(k.arg is None for k in call.keywords) or len(call.args) > 5
+        if (workers is None and not spread) or [constant(c) for c in count] == [0]:
             yield Hazard("loader_workers_zero", (workers or call).lineno, 0)
 
 

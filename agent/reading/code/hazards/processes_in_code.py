@@ -196,7 +196,7 @@ def seeds(code: Code, project: Project) -> Iterator[Hazard]:
         return
     s = code.syntax
     made = s.calls_of("manual_seed", "seed_everything", "set_seed", "manual_seed_all")
-    own = [c for c in made if c.args and any(re.search(r"rank", name) for name in names(c.args[0]))]
+    own = [c for c in made if c.args and any(re.search(r"rank", name) for name in _of_what(s, c.args[0], c))]
     common = [c for c in made if c.args and c not in own]
     for call in own:
         if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
@@ -205,11 +205,20 @@ def seeds(code: Code, project: Project) -> Iterator[Hazard]:
             yield Hazard("seed_per_rank", call.lineno)
 
 
+def _of_what(s: Syntax, value: ast.expr, at: ast.AST) -> set[str]:
+    """Names that a value is made of, one assignment back."""
+    before = s.assigned(value.id, s.scope_of(at)) if isinstance(value, ast.Name) else []
+    return names(value).union(*map(names, before))
+
+
 @detects("map_location_missing", needs=("several_processes", "gpu", "loads"))
 def loaded_on_one(code: Code, project: Project) -> Iterator[Hazard]:
     """Every process loads a checkpoint onto the device it was saved from."""
-    for call in code.syntax.calls_of("load"):
-        if dotted(call.func) == "torch.load" and keyword(call, "map_location") is None and len(call.args) < 2:
+    s = code.syntax
+    imported = any(n.module == "torch" and any(a.name == "load" for a in n.names) for n in s.every(ast.ImportFrom))
+    spelled = ("torch.load", "load") if imported else ("torch.load",)
+    for call in s.calls_of("load"):
+        if dotted(call.func) in spelled and keyword(call, "map_location") is None and len(call.args) < 2:
             yield Hazard("map_location_missing", call.lineno)
 
 

@@ -56,14 +56,22 @@ def _body(function: ast.AST) -> str:
 def _saved_dicts(s: Syntax) -> Iterator[tuple[ast.expr, ast.Dict]]:
     """Dict literals given to `torch.save`, directly or by name."""
     for call in s.calls_of("save", "save_on_master", "save_checkpoint"):
-        for value in call.args[:2]:
-            if isinstance(value, ast.Dict):
-                yield value, value
+        for value in (*call.args[:2], *(k.value for k in call.keywords if k.arg == "obj")):
+            if (literal := _as_dict(value)) is not None:
+                yield value, literal
             elif isinstance(value, ast.Name):
                 for made in s.assigned(value.id, s.scope_of(call)):
-                    if isinstance(made, ast.Dict):
+                    if (literal := _as_dict(made)) is not None:
                         more = [n for n in walk(s.scope_of(call)) if _adds_key(n, value.id)]
-                        yield made, _with(made, more)
+                        yield made, _with(literal, more)
+
+
+def _as_dict(value: ast.expr) -> ast.Dict | None:
+    """A dict as it is written: `{"a": x}` or `dict(a=x)`."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict" and not value.args:
+        keys: list[ast.expr | None] = [ast.Constant(k.arg) if k.arg else None for k in value.keywords]
+        return ast.copy_location(ast.Dict(keys, [k.value for k in value.keywords]), value)
+    return value if isinstance(value, ast.Dict) else None
 
 
 def _adds_key(n: ast.AST, name: str) -> bool:

@@ -29,11 +29,20 @@ def training_loops(s: Syntax) -> list[Loop]:
 
 
 def steps_of(node: ast.AST, pattern: re.Pattern[str]) -> list[ast.Call]:
-    """Calls `x.step()` below a node where the name of x fits."""
-    return [
-        n for n in walk(node)
-        if isinstance(n, ast.Call) and last(n.func) == "step" and pattern.search(last(receiver(n)))
-    ]  # fmt: skip
+    """Calls `x.step()` below a node where the name of x fits, and `scaler.step(x)`."""
+    found = []
+    for n in walk(node):
+        if isinstance(n, ast.Call) and last(n.func) == "step":
+            owner = last(receiver(n))
+            scaled = last(n.args[0]) if "scaler" in owner.lower() and n.args else ""
+            found += [n] if pattern.search(owner) or (scaled and pattern.search(scaled)) else []
+    return found
+
+
+def _tests(s: Syntax, condition: ast.If) -> list[ast.expr]:
+    """A condition, and what its name stands for: `update = (i + 1) % n == 0`, then `if update:`."""
+    named = s.assigned(condition.test.id, s.scope_of(condition)) if isinstance(condition.test, ast.Name) else []
+    return [condition.test, *named]
 
 
 def gate_of(s: Syntax, node: ast.AST, loop: Loop) -> ast.If | None:
@@ -41,9 +50,10 @@ def gate_of(s: Syntax, node: ast.AST, loop: Loop) -> ast.If | None:
     for n in s.above(node):
         if n is loop:
             return None
-        if isinstance(n, ast.If) and (
-            any(isinstance(m, ast.Mod) for m in walk(n.test)) or _ACCUMULATION.search(" ".join(names(n.test)))
-        ):
+        if not isinstance(n, ast.If):
+            continue
+        counts = any(isinstance(m, ast.Mod) for test in _tests(s, n) for m in walk(test))
+        if counts or _ACCUMULATION.search(" ".join(names(n.test))):
             return n
     return None
 
@@ -100,7 +110,8 @@ def kept(code: Code, project: Project) -> Iterator[Hazard]:
     for loop in training_loops(s):
         differentiated = {dotted(receiver(c)).split(".")[-1] for c in calls_in(loop, "backward")}
         differentiated |= {last(c.args[0]) for c in calls_in(loop, "backward", "manual_backward") if c.args}
-        fresh = {t for n in walk(loop) if isinstance(n, ast.Assign) for t in map(last, n.targets) if t}
+        made = (n for n in walk(loop) if isinstance(n, ast.Assign) and _added_to(n) is None)
+        fresh = {t for n in made for t in map(last, n.targets) if t}
         for name, value, line, listed in _additions(loop):
             if name in fresh or name in differentiated or _DETACHED & names(value):
                 continue
@@ -116,12 +127,23 @@ def calls_in(node: ast.AST, *wanted: str) -> list[ast.Call]:
 
 
 def _additions(loop: Loop) -> Iterator[tuple[str, ast.expr, int, bool]]:
-    """`x += y` and `xs.append(y)` in a loop: name, value, line, whether x is a list."""
+    """`x += y`, `x = x + y` and `xs.append(y)` in a loop: name, value, line, whether x is a list."""
     for n in walk(loop, into_functions=False):
         if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add):
             yield last(n.target), n.value, n.lineno, False
         elif isinstance(n, ast.Call) and last(n.func) == "append" and n.args:
-            yield last(receiver(n)), n.args[0], n.lineno, True
+            held = receiver(n)
+            yield last(held.value if isinstance(held, ast.Subscript) else held), n.args[0], n.lineno, True
+        elif isinstance(n, ast.Assign) and (value := _added_to(n)) is not None:
+            yield last(n.targets[0]), value, n.lineno, False
+
+
+def _added_to(n: ast.Assign) -> ast.expr | None:
+    """What `x = x + y` adds."""
+    value, name = n.value, dotted(n.targets[0])
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+        return None
+    return value.right if dotted(value.left) == name else value.left if dotted(value.right) == name else None
 
 
 def _is_loss(value: ast.expr, differentiated: set[str]) -> bool:
@@ -242,8 +264,8 @@ def gated(code: Code, project: Project) -> Iterator[Hazard]:
     s = code.syntax
     for loop in training_loops(s):
         optimizers = [o for o in steps_of(loop, OPTIMIZER) if s.loop_of(o) is loop]
-        gate = gate_of(s, optimizers[0], loop) if optimizers else None
-        if gate is None or not _COUNT.search(" ".join(names(gate.test))):
+        gate = gate_of(s, optimizers[0], loop) or _skips(loop, optimizers[0]) if optimizers else None
+        if gate is None or not _COUNT.search(" ".join(_counted(s, gate))):
             continue
         backward = calls_in(loop, "backward", "manual_backward")
         scaled = code.mentions(*_SELF_SCALED) or (code.mentions("accelerator.backward") and not _untold(code, project))
@@ -254,6 +276,21 @@ def gated(code: Code, project: Project) -> Iterator[Hazard]:
                 yield Hazard("zero_grad_in_accumulation", clear.lineno)
         if all(gate_of(s, call, loop) is gate for call in backward):
             yield Hazard("backward_in_gate", backward[0].lineno)
+
+
+def _skips(loop: Loop, step: ast.Call) -> ast.If | None:
+    """The condition that goes on to the next turn before a step comes: `if i % n != 0: continue`."""
+    for n in loop.body:
+        if not isinstance(n, ast.If) or n.orelse or n.lineno > step.lineno:
+            continue
+        if isinstance(n.body[-1], ast.Continue) and any(isinstance(m, ast.Mod) for m in walk(n.test)):
+            return n
+    return None
+
+
+def _counted(s: Syntax, gate: ast.If) -> set[str]:
+    """Names that a condition asks about, with those that its own names are made of."""
+    return set[str]().union(*map(names, _tests(s, gate)))
 
 
 def _untold(code: Code, project: Project) -> bool:

@@ -27,11 +27,10 @@ def too_early(code: Code, project: Project) -> Iterator[Hazard]:
     """An optimizer takes the parameters of a model that is sharded, adapted or resized afterwards."""
     s = code.syntax
     for made in s.calls:
-        if not OPTIMIZERS.match(last(made.func)) or not made.args:
+        given = made.args[0] if made.args else keyword(made, "params")
+        if not OPTIMIZERS.match(last(made.func)) or given is None:
             continue
-        models = {
-            dotted(receiver(c)) for c in walk(made.args[0]) if isinstance(c, ast.Call) and "parameters" in last(c.func)
-        }
+        models = {dotted(receiver(c)) for c in walk(given) if isinstance(c, ast.Call) and "parameters" in last(c.func)}
         scope = s.scope_of(made)
         for wrap in walk(scope, into_functions=False):
             if not isinstance(wrap, ast.Call) or last(wrap.func) not in _WRAPS or wrap.lineno <= made.lineno:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from ..run.files import Line
+from ..run.files import Line, RunFile
 from ..run.lines import segments, strip
+from ..run.program.syntax import last
 from ..scan.anchors import is_progress, table
 from ..scan.logpass import FileSummary
 
+if TYPE_CHECKING:
+    from ..run.what_ran import Ran
+
 _LATE = 5  # lines
+_DIGITS = re.compile(r"\d+")
 _START = 200  # lines within which workers that were started again say so
 
 
@@ -100,12 +107,27 @@ def finished_line(summary: FileSummary, after: int) -> Line | None:
     for _ in range(60):
         start = h.tail.rfind(b"\n", 0, end) + 1
         data = h.tail[start:end]
-        if data.strip() and number > after and _says_end(body_of(data, summary)):
+        if (
+            data.strip()
+            and number > after
+            and _says_end(body := body_of(data, summary))
+            and _is_said_once(body, h.tail)
+        ):
             return Line(number, h.tail_offset + start, data)
         number, end = number - 1, start - 1
         if end < 0:
             break
     return None
+
+
+_OFTEN = 3
+
+
+def _is_said_once(body: str, tail: bytes) -> bool:
+    """Whether a line is not one of many of its wording: what is said of every hundred steps is progress."""
+    wording = _DIGITS.sub("", body)[-80:]
+    often = _DIGITS.sub("", tail[-(1 << 16) :].decode(errors="replace")).count(wording) >= _OFTEN
+    return not often or "%|" in body
 
 
 def body_of(data: bytes, summary: FileSummary) -> str:
@@ -135,3 +157,81 @@ def _is_training_bar(body: str) -> bool:
     return not any(
         w in low for w in ("shard", "map", "token", "download", "load", "generat", "files", "fetch", "eval", "warm")
     )
+
+
+# ----------
+# Whether a log was printed to the end of its program: past the loop that printed its progress.
+
+
+def past_its_loop(ran: Ran, file: RunFile, progress: str, after: Iterable[str]) -> int | None:
+    """Which of the lines behind the last progress was printed behind the loop of the training; None where none was.
+
+    A loop is left at its end or by a break; what an exception leads to is not behind it.
+
+    Args:
+        progress: the last line of progress, without what its surroundings put before it; `after` likewise.
+    """
+    step = ran.statement(file, progress)
+    loops = _loops(ran, step.statement.file, step.statement.line) if step is not None else []
+    for number, body in enumerate(after if loops else ()):
+        said = ran.statement(file, body) if body.strip() else None
+        places = _places(ran, said.statement.file, said.statement.line) if said is not None else ()
+        if any(_is_behind(ran, loop, name, line) for name, line, _ in places for loop in loops):
+            return number
+    return None
+
+
+_DEEP = 3  # calls
+
+
+def _loops(ran: Ran, name: str, line: int) -> list[tuple[str, ast.stmt]]:
+    """The outermost loops that a line is printed in, with the files they stand in."""
+    found: dict[int, list[tuple[str, ast.stmt]]] = {}
+    for file, at, depth in _places(ran, name, line):
+        loop = next((n for n in _around(ran, file, at) if isinstance(n, ast.For | ast.While)), None)
+        if loop is not None:
+            found.setdefault(depth, []).append((file, loop))
+    return found[max(found)] if found else []
+
+
+def _places(ran: Ran, name: str, line: int, depth: int = 0) -> Iterator[tuple[str, int, int]]:
+    """A line, and the calls that lead to the function which it stands in, with how many lie between."""
+    yield name, line, depth
+    function = _function(ran, name, line)
+    if function is None or depth >= _DEEP:
+        return
+    for file, tree in ran.trees.items():
+        for n in ast.walk(tree) if tree is not None else ():
+            if isinstance(n, ast.Call) and last(n.func) == function.name and n is not function:
+                yield from _places(ran, file, n.lineno, depth + 1)
+
+
+def _around(ran: Ran, name: str, line: int) -> list[ast.stmt]:
+    """The statements around a line, from the outside in, and below its innermost function alone."""
+    tree = ran.trees.get(name)
+    found = [
+        n for n in (ast.walk(tree) if tree is not None else ())
+        if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or n.lineno)
+    ]  # fmt: skip
+    found.sort(key=lambda n: (n.lineno, -(n.end_lineno or n.lineno)))
+    inner = max((i for i, n in enumerate(found) if isinstance(n, ast.FunctionDef)), default=-1)
+    return found[inner + 1 :]
+
+
+def _function(ran: Ran, name: str, line: int) -> ast.FunctionDef | None:
+    tree = ran.trees.get(name)
+    found = [
+        n for n in (ast.walk(tree) if tree is not None else ())
+        if isinstance(n, ast.FunctionDef) and n.lineno <= line <= (n.end_lineno or n.lineno)
+    ]  # fmt: skip
+    return max(found, key=lambda n: n.lineno, default=None)
+
+
+def _is_behind(ran: Ran, loop: tuple[str, ast.stmt], name: str, line: int) -> bool:
+    """Whether a line stands behind a loop in the same function, and not where an exception leads to."""
+    file, node = loop
+    if file != name or line <= (node.end_lineno or 0):
+        return False
+    tries = [n for n in _around(ran, name, line) if isinstance(n, ast.Try)]
+    caught = any(not any(s.lineno <= line <= (s.end_lineno or 0) for s in (*n.body, *n.orelse)) for n in tries)
+    return not caught and _function(ran, name, line) is _function(ran, name, node.lineno)

@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from ..curves.curves import curves, line_at
 from ..run.clocks import earlier
 from ..run.files import Line, RunFile
 from ..scan.logpass import FileSummary, LogPass
 from ..settings.settings import Settings, read_settings
-from .attempts import body_of, finished_line, restarts
+from .attempts import body_of, finished_line, past_its_loop, restarts
 from .failures import Failures, Note
 from .job_record import JobRecord, last_records
 from .tracebacks import Failure
@@ -125,6 +126,7 @@ def _asked(settings: Settings, name: str) -> float | None:
 State = Literal["died", "hung", "running", "finished", "unknown"]
 FRESH = 600.0  # seconds since the last write within which a log counts as still being written
 COUNTED = 256 << 20  # bytes of a log whose counters are followed from the start
+_BEHIND = 40  # lines behind the last progress that are looked at
 _DEADLY = ("exit", "killed", "signal")
 
 
@@ -166,10 +168,10 @@ def _judge(ws: Workspace, found: LogPass, wrong: Failures) -> Endings:
     for name, summary in found.files.items():
         if summary.file.role == "log" and not summary.file.good:
             ending = _ending(summary, units[name], notes[name])
-            place = summary.last_progress
-            if ending.silent and place is not None and _planned(ws, summary, place):
-                ending = Ending(ending.file, "finished", ending.last, place)
+            if ending.state == "unknown":
+                ending = _reached_end(ws, summary, ending)
             result.files.append(ending)
+    result.files = _telling(ws, result.files, found, wrong)
     records = last_records(ws)
     past = _past(result.files, found) | (_overtaken(result.files) if _ended_well(records) else set())
     result.state = _recorded(_state([f for f in result.files if f.file.name not in past], wrong), records)
@@ -182,6 +184,45 @@ def _judge(ws: Workspace, found: LogPass, wrong: Failures) -> Endings:
     again = again or _ended_well(records)
     result.recovered = result.state == "finished" and bool(wrong.units) and again
     return result
+
+
+def _reached_end(ws: Workspace, summary: FileSummary, ending: Ending) -> Ending:
+    """The end of a log without a word for it: past the loop of its training, or at the step where it was to end."""
+    place = max((p for p in (summary.last_progress, _last_point(ws, summary)) if p is not None),
+                key=lambda p: p.number, default=None)  # fmt: skip
+    if place is None:
+        return ending
+    h = summary.harvest
+    after = h.tail[max(0, place.offset + len(place.data) - h.tail_offset) :].split(b"\n")
+    bodies = [body_of(data, summary) for data in after[1 : _BEHIND + 1]]
+    if (at := past_its_loop(ws.ran, summary.file, body_of(place.data, summary), bodies)) is not None:
+        offset = place.offset + len(place.data) + 1 + sum(len(x) + 1 for x in after[1 : at + 1])
+        return Ending(ending.file, "finished", ending.last, Line(place.number + at + 1, offset, after[at + 1]))
+    silent = ending.silent or (ending.last is not None and ending.last.number == place.number)
+    if silent and _planned(ws, summary, place):
+        return Ending(ending.file, "finished", ending.last, place)
+    return ending
+
+
+def _last_point(ws: Workspace, summary: FileSummary) -> Line | None:
+    """The last line of a log that a curve has a point on."""
+    own = [s for s in curves(ws).series if s.file.name == summary.file.name and s.known and len(s)]
+    last = max(own, key=lambda s: int(s.offsets[-1]), default=None)
+    return line_at(last, -1) if last is not None else None
+
+
+def _telling(ws: Workspace, files: list[Ending], found: LogPass, wrong: Failures) -> list[Ending]:
+    """Ends that say something: not of files that count nothing and fail nowhere, nor of what another log repeats."""
+    spoke = {u.file.name for u in wrong.units} | {n.file.name for n in wrong.notes}
+    lived = {f.file.name for f in files if f.state != "unknown" or f.silent or found.files[f.file.name].last_progress}
+    copies = {s.file.name for s in curves(ws).series if s.copy_of is not None and s.copy_of.file.role == "log"}
+    kept = [f for f in files if f.file.name in spoke or (f.file.name in lived and not _is_cut_copy(f, copies))]
+    return kept or files
+
+
+def _is_cut_copy(ending: Ending, copies: set[str]) -> bool:
+    """Whether a log repeats another one, and says less of the end."""
+    return ending.state == "unknown" and ending.file.name in copies
 
 
 def _ended_well(records: list[JobRecord]) -> bool:

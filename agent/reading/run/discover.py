@@ -150,7 +150,9 @@ def hosts_of(root: Path) -> dict[str, str]:
 # ----------
 # What file and folder names tell: the rank, host, attempt or variant that a file belongs to.
 
-_RANK = re.compile(r"(?:^|[-_.])(?:global_?)?rank[-_.]?(\d{1,5})(?![\d])", re.IGNORECASE)
+_RANK = re.compile(
+    r"(?:^|[-_.])(?:(?:global_?)?rank[-_.]?|proc(?:ess)?[-_](?=\d{1,3}(?!\d)))(\d{1,5})(?![\d])", re.IGNORECASE
+)
 _HOST = re.compile(
     r"(?:^|[-_.])((?:node|host|worker|gpu-?node|machine|pod|ip)(?:[-_][a-z0-9]{1,12}|\d+)(?:-\d+)*)(?=$|[-_.])",
     re.IGNORECASE,
@@ -164,7 +166,7 @@ _KIND = re.compile(
 )
 _NUMBERED = re.compile(r"^([a-z]{1,12})[-_]?(\d[\d.e\-]*)$", re.IGNORECASE)
 _NOT_VARIANT = re.compile(
-    r"^(?:rank|node|host|worker|gpu|step|epoch|iter|part|shard|chunk|proc|local|slurm|version|attempt|pid|checkpoint)$",
+    r"^(?:rank|node|host|worker|gpu|step|epoch|iter|part|shard|chunk|proc|process|local|slurm|version|attempt|pid|checkpoint)$",
     re.I,
 )
 _TELLING = re.compile(

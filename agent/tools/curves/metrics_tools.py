@@ -38,6 +38,7 @@ from ...reading.curves.anomalies.resumes import (
     loaded_findings,
     part_findings,
     restart_findings,
+    restored_findings,
     resume_findings,
     resumed_elsewhere,
     same_step_findings,
@@ -134,7 +135,7 @@ _FACTS = {
     "step_time.jitter_ratio", "reward.mean_last", "reward.rising", "kl.max", "loss.decreasing",
     "accuracy.value", "aux_loss.value", "variant.outcome", "variant.best", "variant.worst", "eval.gap_ratio",
     "data_time.fraction", "clip_ratio.zero", "learning_rate.missing", "resume.from_step", "loss.few_steps",
-    "eval.still_falling",
+    "eval.still_falling", "resume.restored",
 }  # fmt: skip
 
 
@@ -201,6 +202,7 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
         yield from sweep_findings(file, rows)
     resumed = all_restarts(ws)
     yield from restart_findings(resumed)
+    yield from restored_findings(ws)
     yield from skip_findings(ws, resumed)
     yield from part_findings(ws)
     yield from resumed_elsewhere(found.series, resumed)

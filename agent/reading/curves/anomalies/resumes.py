@@ -13,11 +13,13 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from ...run.files import Line, RunFile
+from ...run.lines import strip
 from ...run.workspace import Workspace
 from ...settings.settings import PlainSetting, Setting, read_settings
 from ..series import Series
 from ..shape import mad, noise
 from .finding import Curve, Finding, Group, plain
+from .restored import Resumed, resumed_by_code
 
 # ----------
 # What a resume is put together from: weights of one run and optimizer state of another do not go together.
@@ -91,6 +93,7 @@ _DATA = re.compile(rb"(?i)\b(?:shards?|data ?loader|dataset|sampler|offset|strea
 _NUMBERS = re.compile(rb"\d+")
 _STAMP = re.compile(rb"^\s*\[?\d{4}-\d\d-\d\d[T ][\d:.,]+\w*\]?|^\s*\[?\d\d:\d\d:\d\d[.,\d]*\]?")
 _MAX_LINES = 5_000
+_BESIDE = 20  # lines
 
 
 @dataclass
@@ -138,10 +141,48 @@ def _note(opened: dict[bytes, list[tuple[int, bytes]]], found: list[Restart], li
 
 
 def all_restarts(ws: Workspace) -> list[Restart]:
-    """Resume lines of all logs; looked for once."""
-    return ws.memo(
-        "restarts", lambda: [r for f in ws.by_role("log") if f.size < 64 << 20 for r in restarts(f, ws.lines(f))]
-    )
+    """Resume lines of all logs, in the words of libraries and in those of the program itself; looked for once."""
+    return ws.memo("restarts", lambda: _all_restarts(ws))
+
+
+def _all_restarts(ws: Workspace) -> list[Restart]:
+    own = {(r.file.name, r.line.number): r for r in resumed_by_code(ws)}
+    logs = [f for f in ws.by_role("log") if f.size < 64 << 20]
+    said = [r for f in logs for r in restarts(f, ws.lines(f)) if not _weights_alone(ws, r, own)]
+    known = {(r.file.name, r.line.number) for r in said}
+    more = [Restart(r.file, r.line, r.step) for place, r in own.items() if place not in known]
+    found: list[Restart] = []
+    for r in sorted(said + more, key=lambda r: (r.file.name, r.line.number)):
+        if found and _one_resume(found[-1], r):
+            found[-1].step = r.step if found[-1].step is None else found[-1].step
+            found[-1].data_again = found[-1].data_again or r.data_again
+        else:
+            found.append(r)
+    return found
+
+
+def _one_resume(a: Restart, b: Restart) -> bool:
+    """Whether two lines tell of one resume in different words."""
+    near = a.file.name == b.file.name and b.line.number - a.line.number <= _BESIDE
+    words = [_NUMBERS.sub(b"#", _STAMP.sub(b"", r.line.data)) for r in (a, b)]
+    return near and words[0] != words[1] and (a.step is None or b.step is None or a.step == b.step)
+
+
+def _weights_alone(ws: Workspace, r: Restart, own: dict[tuple[str, int], Resumed]) -> bool:
+    """Whether a line that speaks of a checkpoint was printed where the program loads no state of a training."""
+    if (r.file.name, r.line.number) in own or b"resum" in r.line.data.lower():
+        return False
+    return ws.ran.statement(r.file, strip(r.line.text).body) is not None
+
+
+def restored_findings(ws: Workspace) -> Iterator[Finding]:
+    """`resume.restored`: what the code that a resume went through loads, at the line that loads the optimizer."""
+    for by in {id(r.by): r.by for r in resumed_by_code(ws)}.values():
+        file = next((f for f in ws.files if f.name == by.file), None)
+        wanted = by.parts.get("optimizer") or next(iter(by.parts.values()))
+        line = next((x for x in ws.lines(file) if x.number == wanted), None) if file is not None else None
+        if line is not None:
+            yield Finding("resume.restored", ", ".join(sorted(by.parts)), file=file, line=line)
 
 
 def skip_findings(ws: Workspace, all_restarts: Sequence[Restart]) -> Iterator[Finding]:

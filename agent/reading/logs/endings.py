@@ -195,7 +195,8 @@ def _reached_end(ws: Workspace, summary: FileSummary, ending: Ending) -> Ending:
     h = summary.harvest
     after = h.tail[max(0, place.offset + len(place.data) - h.tail_offset) :].split(b"\n")
     bodies = [body_of(data, summary) for data in after[1 : _BEHIND + 1]]
-    if (at := past_its_loop(ws.ran, summary.file, body_of(place.data, summary), bodies)) is not None:
+    at = past_its_loop(ws.ran, summary.file, body_of(place.data, summary), bodies)
+    if at is not None and not phase_opened(bodies[at:]):
         offset = place.offset + len(place.data) + 1 + sum(len(x) + 1 for x in after[1 : at + 1])
         return Ending(ending.file, "finished", ending.last, Line(place.number + at + 1, offset, after[at + 1]))
     silent = ending.silent or (ending.last is not None and ending.last.number == place.number)

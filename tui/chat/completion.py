@@ -73,7 +73,7 @@ class Known:
             else []
         )
         patches = [(p.id, f"{p.file}  {p.title}") for p in report.patches] if report else []
-        return cls([f.name for f in talk.workspace.files], evidence, patches, models, talk)  # fmt: skip
+        return cls([f.name for f in talk.workspace.everything], evidence, patches, models, talk)  # fmt: skip
 
 
 _AT = re.compile(r'(?:^|(?<=\s))@(?:"([^"]*)|([^\s"]*))$')

@@ -46,7 +46,7 @@ class From:
 
 def has(talk: Conversation, name: str) -> bool:
     """Whether a file of this name is among those of the run."""
-    return any(f.name == name for f in talk.workspace.files)
+    return any(f.name == name for f in talk.workspace.everything)
 
 
 def cited_lines(report: Report, name: str) -> dict[int, tuple[int, str]]:
@@ -61,7 +61,7 @@ def cited_lines(report: Report, name: str) -> dict[int, tuple[int, str]]:
 
 def opened(talk: Conversation, report: Report, name: str, watch: Watch) -> Excerpt:
     """A file ready to be read, with the line numbers that evidence tells."""
-    file = next(f for f in talk.workspace.files if f.name == name)
+    file = next(f for f in talk.workspace.everything if f.name == name)
     return Excerpt(file, {at: number for at, (number, _) in cited_lines(report, name).items()}).opened(watch)
 
 

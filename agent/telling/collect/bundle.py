@@ -217,7 +217,7 @@ def collect(
         UsageError: `out` exists, or cannot be written.
     """
     refuse_existing(out, "-o")
-    files = [f for f in ws.files if not is_own(f.name, ws.head(f))]
+    files = [f for f in ws.everything if not is_own(f.name, ws.head(f))]
     if report is None and diagnose:
         tell("the diagnosis")
         report = diagnosed(ws, question)

@@ -65,7 +65,7 @@ def refuse_place(folder: Path, ws_roots: list[Path]) -> None:
 
 def texts(ws: Workspace, report: Report, cleaning: Cleaning, commands: object = None) -> tuple[dict[str, bytes], Work]:
     """The run's texts below `files/`, bounded, with secrets taken out; beside them what commands answered, if any."""
-    own = [f for f in ws.files if not f.good and not is_own(f.name, ws.head(f))]
+    own = [f for f in ws.everything if not f.good and not is_own(f.name, ws.head(f))]
     work = Work(ws, Contents(LIMIT, cleaning), lambda _: None, own, report)
     if commands is not None:
         work.contents.add_data(SHELL, commands)

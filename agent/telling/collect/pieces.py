@@ -268,7 +268,7 @@ class Context:
 
     def __init__(self, ws: Workspace, cleaning: Cleaning) -> None:
         self.cleaning = cleaning
-        self._files = {f.name: f for f in ws.files}
+        self._files = {f.name: f for f in ws.everything}
         self._blocks: dict[tuple[str, int, int], _Block] = {}
 
     def lines(self, name: str, start: int, end: int) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 import textwrap
@@ -155,6 +156,16 @@ def test_a_run_that_ended_days_before_is_an_earlier_one(project: Path) -> None:
     made(project, {f"runs/{n}/out.log": rows.format(day=d) for n, d in (("aa", old), ("bb", new), ("cc", next_day))})
     found = parts(project)
     assert [found[f"runs/{n}/out.log"] for n in ("aa", "bb", "cc")] == ["bystander", "output", "output"]
+
+
+def test_without_dates_in_logs_those_of_the_files_tell(project: Path) -> None:
+    log = (project / "train.log").read_text()
+    (project / "train.log").unlink()
+    made(project, {"runs/aa/out.log": log, "runs/bb/out.log": log})
+    assert "bystander" not in {parts(project)[f"runs/{n}/out.log"] for n in ("aa", "bb")}
+    for name, when in (("aa", 1.7e9), ("bb", 1.7e9 + 9 * 86400)):
+        os.utime(project / f"runs/{name}/out.log", (when, when))
+    assert [parts(project)[f"runs/{n}/out.log"] for n in ("aa", "bb")] == ["bystander", "output"]
 
 
 # ----------

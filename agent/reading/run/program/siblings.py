@@ -70,9 +70,9 @@ def _earlier(runs: Mapping[str, list[RunFile]], lines: Callable[[RunFile], list[
     texts: dict[str, str] = {}
     for run, held in runs.items():
         head = [line for f in held if f.role == "log" for line in lines(f)]
-        stamps = [s.value for s in map(stamp_of, head) if s is not None and s.kind == "date"]
+        stamps = [s.value for s in map(stamp_of, head) if s is not None and s.kind == "date"] or _written(held)
         if not stamps:
-            return {}  # what carries no date cannot be put in order
+            return {}
         spans[run] = (min(stamps), max(stamps))
         texts[run] = "\n".join(head)
     newest = max(spans, key=lambda r: spans[r][0])
@@ -81,3 +81,14 @@ def _earlier(runs: Mapping[str, list[RunFile]], lines: Callable[[RunFile], list[
         for run, (_, end) in spans.items()
         if spans[newest][0] - end > LATER and PurePosixPath(run).name not in texts[newest]
     }
+
+
+def _written(files: Iterable[RunFile]) -> list[float]:
+    """When files were last written; those of a copy are all of one time, and tell nothing."""
+    found = []
+    for f in files:
+        try:
+            found.append(f.path.stat().st_mtime)
+        except OSError:
+            return []
+    return found

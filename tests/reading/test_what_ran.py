@@ -166,6 +166,8 @@ def test_without_dates_in_logs_those_of_the_files_tell(project: Path) -> None:
     for name, when in (("aa", 1.7e9), ("bb", 1.7e9 + 9 * 86400)):
         os.utime(project / f"runs/{name}/out.log", (when, when))
     assert [parts(project)[f"runs/{n}/out.log"] for n in ("aa", "bb")] == ["bystander", "output"]
+    compared = parts(project, "It learns slower than it did in January. Why?")
+    assert [compared[f"runs/{n}/out.log"] for n in ("aa", "bb")] == ["output", "output"]
 
 
 # ----------

@@ -16,6 +16,9 @@ _PARTS = re.compile(
     r"|^\d+$|^(?:logs?|train\w*|eval\w*|val\w*|test\w*|data\w*|models?|outputs?|results?|metrics|tb|tensorboard|wandb|samples?)$",
     re.IGNORECASE,
 )
+_COMPARES = re.compile(
+    r"(?i)\b(?:than|compar\w+|versus|vs|both|either|earlier|previous\w*|before|used to|other|others|last|since|differ\w*|same)\b"
+)
 _WORD = r"(?<![\w\-]){}(?![\w\-])"
 
 
@@ -36,7 +39,7 @@ def left_aside(
         if named:
             told = ", ".join(sorted(PurePosixPath(r).name for r in named))
             aside |= {f"{run}/": f"the question is about {told}" for run in runs if run not in named}
-        else:
+        elif not _COMPARES.search(question):  # whoever compares means the earlier ones too
             aside |= _earlier(runs, lines)
     return aside
 

@@ -17,7 +17,8 @@ _PARTS = re.compile(
     re.IGNORECASE,
 )
 _COMPARES = re.compile(
-    r"(?i)\b(?:than|compar\w+|versus|vs|both|either|earlier|previous\w*|before|used to|other|others|last|since|differ\w*|same)\b"
+    r"(?i)\b(?:than|compar\w+|versus|vs|both|either|earlier|previous\w*|before|used to"
+    r"|others?|last|since|differ\w*|same)\b"
 )
 _WORD = r"(?<![\w\-]){}(?![\w\-])"
 

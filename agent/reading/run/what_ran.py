@@ -163,7 +163,7 @@ class _Folder:
         used = {name for p in programs for name in p.configs}
         unused = [c for c in (offered if programs else []) if c.file not in used]
         foreign = {log.name for log in self.logs if any(sends(c, log.name) for c in unused)}
-        parts = Parts(programs, self.mentioned() if programs else set(), whole, self.written, foreign, self.root)
+        parts = Parts(programs, self.mentioned() if programs else {}, whole, self.written, foreign, self.root)
         for f in self.files:
             why = self.of_another(f.name)
             looks = parts.of(f, self._read)
@@ -212,11 +212,14 @@ class _Folder:
         outputs = (f for f in self.files if f.role in ("checkpoint", "metrics", "log") and not is_data(f, self.root))
         return {PurePosixPath(f.name).parent.as_posix() for f in outputs} - {".", self.root.rstrip("/")}
 
-    def mentioned(self) -> set[str]:
-        """Sources that logs name with a line: in a frame of a traceback, in a warning."""
-        texts = (text for lines in self.wording.values() for _, text in lines)
-        named = {m[1] for text in texts if "site-packages" not in text for m in _MENTION.finditer(text)}
-        return {n for n in map(self.named, sorted(named)[:200]) if n}
+    def mentioned(self) -> dict[str, set[str]]:
+        """Sources that each log names with a line: in a frame of a traceback, in a warning."""
+        found: dict[str, set[str]] = {}
+        for log, lines in self.wording.items():
+            texts = (text for _, text in lines if "site-packages" not in text)
+            named = {m[1] for text in texts for m in _MENTION.finditer(text)}
+            found[log] = {n for n in map(self.named, sorted(named)[:200]) if n}
+        return found
 
     def named(self, program: str, near: str = "", module: bool = False) -> str | None:
         """The source that a command or a frame names; paths of other machines are matched by their ends."""

@@ -144,7 +144,7 @@ def _read(ws: Workspace) -> Environment:
     files = sorted(ws.files, key=lambda f: (f.role != "environment", f.role in ("log", "metrics"), f.name))
     limit = share(files[:FILES], LOG_BYTES, TOTAL_BYTES // 2)
     for file in files[:FILES]:
-        if file.role in ("checkpoint", "data", "trace"):
+        if file.role in ("checkpoint", "data", "trace", "code"):
             continue
         try:
             lines = head(ws.lines(file), min(limit, budget), LOG_LINES)
@@ -165,6 +165,8 @@ def _read_file(file: RunFile, lines: list[Line], out: Environment) -> None:
     locked = ""
     for line in lines if listing else _telling(lines, table):
         text = line.text[:2000]
+        if listing and text.lstrip().startswith("# ") and "==" in text:
+            continue  # a pin that somebody took out
         for package, version in _versions(text, listing):
             seen[package, version] += 1
             if seen[package, version] <= SAME or table:

@@ -49,7 +49,7 @@ class Parts:
     """The parts of one folder's files.
 
     Args:
-        mentioned: sources that logs name with a line.
+        mentioned: sources that each log names with a line.
         whole: all programs parse, so that what they import is known.
         written: folders that hold what a run wrote.
         foreign: logs that scripts write which started none of the programs.
@@ -59,18 +59,19 @@ class Parts:
     def __init__(
         self,
         programs: Sequence[Ran],
-        mentioned: set[str],
+        mentioned: Mapping[str, set[str]],
         whole: bool,
         written: set[str],
         foreign: set[str],
         root: str = "",
     ) -> None:
-        self.mentioned, self.whole, self.written, self.root = mentioned, whole, written, root
+        self.whole, self.written, self.root = whole, written, root
         self.logs = {log for p in programs for log in p.logs}
         self.foreign = foreign - self.logs if self.logs else set[str]()
         own = {log for p in programs if not _MEASURES.search(p.file.name) for log in p.logs}
         # what only measures speed is no run, where another program left a log too
         self.aside = self.logs - own if own else set[str]()
+        self.mentioned = {n for log, names in mentioned.items() if log not in self.aside for n in names}
         meant = [p for p in programs if not p.logs or not self.aside.issuperset(p.logs)]
         self.reached: Mapping[str, Ran] = {n: p for p in reversed(meant) for n in p.reached}
         self.configs = {n: (p, how) for p in meant for n, how in p.configs.items()}

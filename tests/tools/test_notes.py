@@ -9,14 +9,52 @@ def telling(folder, question):
 
 
 def test_rare_words_of_the_question_find_their_line(tmp_path):
-    (tmp_path / "rewards.py").write_text(
-        "import re\n\ndef accuracy_reward(x):\n    return 1.0\n\ndef soft_format_reward(responses):\n"
-        "    return [re.match(PATTERN, r) for r in responses]\n"
+    (tmp_path / "train.log").write_text(
+        "step 1 loss 2.0\nsoft format reward 0.0 of 16 answers\naccuracy reward 0.4\nstep 2 loss 1.9\n"
     )
-    (tmp_path / "train.log").write_text("step 1 loss 2.0\nstep 2 loss 1.9\n")
     found = telling(tmp_path, "The soft format reward stays at zero, the others rise.")
     assert found.outcome == "finding"
-    assert ("rewards.py", 6) in [(e.file, e.line) for e in found.evidence]
+    assert (found.evidence[0].file, found.evidence[0].line) == ("train.log", 2)
+
+
+CODE = """\"\"\"The soft format reward, zero for any answer that is wrong.\"\"\"
+import re
+
+
+def soft_format_reward(responses, zero=0.0):
+    # the soft format reward stays at zero where nothing is found
+    return [re.match(PATTERN, r) for r in responses]
+"""
+
+
+def test_code_configs_and_data_are_no_events(tmp_path):
+    (tmp_path / "rewards.py").write_text(CODE)
+    (tmp_path / "launch.sh").write_text(
+        "#!/bin/bash\n# the soft format reward stays at zero\npython rewards.py --reward soft_format\n"
+    )
+    (tmp_path / "grpo.yaml").write_text("reward: soft_format\nformat_reward: 0.0\n")
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "what is a soft format reward of zero?"}\n')
+    question = "The soft format reward stays at zero. What is wrong?"
+    assert telling(tmp_path, question).outcome == "not_applicable"
+    (tmp_path / "train.log").write_text(
+        CODE + "Traceback (most recent call last):\n    reward = soft_format_reward(answers, 0.0)\n"
+    )
+    assert telling(tmp_path, question).outcome == "clean"
+
+
+def test_a_binary_file_has_no_lines(tmp_path):
+    (tmp_path / "run.log").write_bytes(b"soft format reward 0.0 mismatch\n\0\1\2")
+    assert telling(tmp_path, "The soft format reward").outcome == "not_applicable"
+
+
+def test_what_a_statement_printed_is_an_event_and_what_it_was_given_is_not(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "for i in range(9):\n    print(f'answers without the tag: {count} of {total}')\n    print('sample:', answer)\n"
+    )
+    said = "sample: she said that answers without the tag are wrong, 3 of 4 of them, and that is not what was asked for"
+    (tmp_path / "train.log").write_text(f"answers without the tag: 61 of 64\n{said}\n")
+    found = telling(tmp_path, "Why do answers come without the tag?")
+    assert [e.line for e in found.evidence] == [1]
 
 
 def test_words_of_difference_count_without_a_question(tmp_path):

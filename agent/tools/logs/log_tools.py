@@ -29,6 +29,7 @@ from ...reading.run.folder_listings import gaps, left_out, listed_files
 from ...reading.run.lines import strip, without_escapes
 from ...reading.run.roles import ROLES
 from ...reading.run.workspace import Workspace
+from ...reading.scan.anchors import is_progress
 from ...reading.scan.logpass import logpass
 from ...reading.scan.patterns import refusal, searcher
 from ..tool import clean, few, finding, not_applicable, tool
@@ -112,12 +113,13 @@ def grep_logs(
     """Search the run's text files for a pattern
 
     Use to check whether a line that would decide between two causes is there. Every file that is text is searched,
-    configs and code too. Counts are exact; the first `limit` matches are shown.
+    configs and code too. Counts are exact; the first `limit` matches are shown. A bystander's lines (a README, a test,
+    a config of another program) are shown and cannot be cited.
     """
     search = searcher(pattern)
     if search is None:
         raise ToolError(f"grep_logs: {refusal(pattern) or 'the pattern cannot be used'}")
-    files = [f for f in ws.files if f.role != "checkpoint" and file in f.name]
+    files = [f for f in ws.everything if f.role != "checkpoint" and file in f.name]
     evidence, shown, count = [], [], 0
     for f in files:
         for line in ws.lines(f):
@@ -125,9 +127,11 @@ def grep_logs(
             if not search.search(text):
                 continue
             count += 1
-            if len(evidence) < limit:
-                evidence.append(ws.cite(f, line, "log.match", pattern, rank=strip(text).rank or f.rank))
-                shown.append(f"{f.name}:{line.number}: {text[:400]}")
+            if len(shown) < limit:
+                aside = ws.ran.part(f) == "bystander"
+                shown.append(f"{f.name}:{line.number}: {text[:400]}" + (" (bystander)" if aside else ""))
+                if not aside:
+                    evidence.append(ws.cite(f, line, "log.match", pattern, rank=strip(text).rank or f.rank))
     if not count:
         return clean(f"no line in {len(files)} files matches {pattern!r}")
     head = f"{count} lines match {pattern!r}" + (f", the first {len(shown)} are shown" if count > len(shown) else "")
@@ -159,15 +163,16 @@ def read_lines(
         return clean(f"{file} has no lines")
     shown = "\n".join(f"{x.number}: {x.data[:LINE_CAP].decode(errors='replace')}" for x in lines)
     more = {"tool": "read_lines", "file": file, "start": lines[-1].number + 1, "count": count}
-    evidence = [ws.cite(wanted, x, "log.line") for x in lines]
+    aside = ws.ran.part(wanted) == "bystander"  # to read, not to cite
+    evidence = [] if aside else [ws.cite(wanted, x, "log.line") for x in lines]
     return finding(f"{file}:{lines[0].number}-{lines[-1].number}", evidence, shown, more)
 
 
 def _named(ws: Workspace, name: str) -> RunFile:
-    for f in ws.files:
+    for f in ws.everything:
         if f.name == name:
             return f
-    close = [f.name for f in ws.files if name in f.name][:5]
+    close = [f.name for f in ws.everything if name in f.name][:5]
     raise ToolError(f"no file {name!r} in the run" + (f"; did you mean {', '.join(close)}?" if close else ""))
 
 
@@ -187,10 +192,10 @@ def list_files(ws: Workspace) -> ToolResult:
     Use first when it is unclear what there is to read. Roles: log, config, metrics, checkpoint, data, code,
     environment, capture, other; rank, host, attempt and variant are what names tell.
     """
-    counts = Counter(f.role for f in ws.files)
+    counts = Counter(f.role for f in ws.everything)
     rows = []
     for role in ROLES:
-        rows += [_row(f) for f in ws.files if f.role == role]
+        rows += [_row(f, ws.ran.part(f)) for f in ws.everything if f.role == role]
     shown = rows[:SHOWN]
     if len(rows) > SHOWN:
         shown.append(f"... and {len(rows) - SHOWN} more files")
@@ -199,13 +204,14 @@ def list_files(ws: Workspace) -> ToolResult:
     return finding(summary + (f"; {len(ws.skipped)} skipped" if ws.skipped else ""), [], "\n".join(shown))
 
 
-def _row(f) -> str:
+def _row(f: RunFile, part: str) -> str:
     told = [
         f"{word} {value}"
         for word, value in (("rank", f.rank), ("host", f.host), ("attempt", f.attempt), ("variant", f.variant))
         if value is not None
     ]
     good = ", good" if f.good else ""
+    told += ["bystander"] if part == "bystander" else []
     return f"{f.role:<12} {f.size:>12} {f.name}" + (f" ({', '.join(told)}{good})" if told or good else "")
 
 
@@ -245,9 +251,9 @@ def _wanted(ws: Workspace) -> Iterator[str]:
 
 
 # ----------
-# Lines of small files that bear on the question: tables, probes, excerpts of code and notes kept beside the logs.
+# Lines that small outputs of the run have for the question: what its programs printed as events, tables, probes.
 
-SIZE = 8 << 10  # bytes of a file that a person wrote or cut out for others to read
+SIZE = 8 << 10  # bytes of an output that is cut out, or short, so that few lines of it say much
 FILES, PER_FILE, NOTES_SHOWN = 64, 3, 8
 LEAST = 1.5  # about one rare word of the question, or a word of difference
 _TELLING = re.compile(
@@ -255,10 +261,23 @@ _TELLING = re.compile(
     r"|unexpected|nonzero|corrupt\w*|inconsistent|truncated?|dropped|unequal|not (?:equal|found|loaded|used|called)"
     r"|all zeros?|grad(?:ient)? ?(?:norm)? ?0\.0+|only (?:difference|change)|length for \d+|completes|no error)\b"
 )
-_OWN_FILES = re.compile(
-    r"^(?:tokenizer\w*|vocab|special_tokens_map|added_tokens|trainer_state|generation_config|preprocessor_config|\w+\.index"
-    r"|wandb-\w+|meta)\.(?:json|yaml)$|^merges\.txt$|\.jinja$"
+_PRINTED = ("log", "capture", "other", "note")  # roles of what programs print
+_NO_OUTPUT = re.compile(
+    r"\.(?:json|jinja|py|ipynb|sh|ya?ml|toml|cfg|ini|c|cc|cpp|cu|h|md)$|^(?:merges|requirements\w*)\.txt$"
 )
+# Lines of source code: statements, calls without words around them, what closes a block, comments, docstrings.
+_CODE = re.compile(
+    r"^\s*(?:(?:async )?def \w+\(|class \w+.*:$|import [\w.]+|with .*:$|from [\w.]+ import |return\b|raise \w+\("
+    r"|assert |(?:if|elif|for|while) .*:$|(?:else|try|finally):$|except\b.*:$|@\w"
+    r"|[\w.\[\]'\"]+ ?[-+*/|]?= ?[^=\s].*[\w.]+\(.*|[\w.]+\(.*\)\W*$|[)\]}]+[,;:]?$|\"\"\"|\'\'\'|#!|# |//"
+    r"|(?:export|set|cd|source|bash|fi|done|esac)\b(?! [A-Z]))|[{;\\]$|\d+%\|"
+)
+# What loggers and frameworks print: a level, a name with its value.
+_EVENT = re.compile(
+    r"(?i)\b(?:warn(?:ing)?|error|info|critical|fatal|exception|failed|exit ?code|killed|notice)\b"
+    r"|^\w+: |\w=\S|\w: ?-?[\d.]"
+)
+_NUMBER = re.compile(r"(?<![\w./:-])-?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?%?(?![\w/:-])")
 _PART = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}|\d+\.\d+|\d{2,}")
 _COMMON = """the and for with that this from are was not but has have its what why when which does did can how all any
 our out one two than then only same still after before into over run runs training train model step steps loss error
@@ -280,17 +299,18 @@ class _Candidate:
 
 @tool(emits=("log.telling",), recall=True)
 def telling_lines(ws: Workspace) -> ToolResult:
-    """Quote lines of small files that bear on the question
+    """Quote lines of small outputs that bear on the question
 
-    Tables of trials, probes, dumps, excerpts and notes often hold the decisive number; no format is assumed. A line
-    counts by the rare words it shares with the question and by words of difference or fault. What is found here
-    decides nothing: it is shown beside the proof.
+    Tables of trials, probes and dumps, and events that a program printed, often hold the decisive number; no format is
+    assumed. A line counts by the rare words it shares with the question and by words of difference or fault. Code,
+    configs and data are not looked at. What is found here decides nothing: it is shown beside the proof.
     """
-    small = [f for f in ws.files if 0 < f.size <= SIZE and not f.good and _for_readers(f)][:FILES]
+    small = [f for f in ws.files if 0 < f.size <= SIZE and not f.good and _is_output(ws, f)][:FILES]
     if not small:
-        return not_applicable("no small file beside the logs")
+        return not_applicable("no small output beside the logs")
     asked = _words(ws.question)
-    by_file = [list(_candidates(ws, file)) for file in small]
+    told: set[str] = set()
+    by_file = [list(_candidates(ws, file, told)) for file in small]
     spread = Counter(word for lines in by_file for c in lines for word in c.words)
     total = sum(len(lines) for lines in by_file)
     found: list[tuple[float, _Candidate]] = []
@@ -300,37 +320,57 @@ def telling_lines(ws: Workspace) -> ToolResult:
     found.sort(key=lambda s: -s[0])
     evidence = [ws.cite(c.file, c.line, "log.telling", round(score, 2)) for score, c in found[:NOTES_SHOWN]]
     if not evidence:
-        return clean("no line of the small files speaks of the question or of a fault")
+        return clean("no line of the small outputs speaks of the question or of a fault")
     rows = [f"{e.file}:{e.line}: {e.text}" for e in evidence]
     return finding(f"{len(evidence)} telling lines", evidence, "\n".join(rows))
 
 
-def _for_readers(file: RunFile) -> bool:
-    """Whether a file may have been written for people, and not by a library for itself."""
-    return file.role not in ("checkpoint", "trace", "record") and not _OWN_FILES.search(file.path.name)
+def _is_output(ws: Workspace, file: RunFile) -> bool:
+    """Whether a file holds what programs printed: no code, no config, no data, nothing binary."""
+    printed = file.role in _PRINTED or file.path.suffix in (".csv", ".tsv")
+    if not printed or ws.ran.part(file) not in ("output", "unknown") or _NO_OUTPUT.search(file.path.name):
+        return False
+    return b"\0" not in ws.head(file)
 
 
 def _words(text: str) -> set[str]:
     return {part.lower().rstrip("s") for part in _PART.findall(text)} - _PLAIN
 
 
-def _candidates(ws: Workspace, file: RunFile) -> Iterator[_Candidate]:
-    """Lines of one file, each wording once."""
-    told: set[str] = set()
+def _candidates(ws: Workspace, file: RunFile, told: set[str]) -> Iterator[_Candidate]:
+    """Lines of one file that tell of something, each wording once in all files."""
+    inside = False  # a traceback: its frames and their code are no events
     for line in ws.lines(file):
         text = line.text[:400]
-        shape = re.sub(r"\d+", "#", text)
-        if shape in told or not text.strip() or text.lstrip().startswith(("File ", "at ", "Traceback")):
+        body = strip(text).body
+        inside = body.startswith("Traceback") or (inside and body.startswith((" ", "\t")))
+        shape = re.sub(r"\d+", "#", body)
+        if shape in told or inside or not body.strip() or not _tells(ws, file, text, body):
             continue
         told.add(shape)
         yield _Candidate(file, line, text, _words(text))
 
 
+def _tells(ws: Workspace, file: RunFile, text: str, body: str) -> bool:
+    """Whether a line was printed as an event: by a statement of the program, a logger, a framework, or as a table."""
+    if (printed := ws.ran.statement(file, body)) is not None:
+        return not printed.payload
+    if body.lstrip().startswith(("File ", "at ")) or _CODE.search(body.rstrip()):
+        return False
+    if not any(file.name in p.logs for p in ws.ran.programs):
+        return True  # nothing is known of what printed it
+    return len(body) < len(text) or bool(_EVENT.search(body))
+
+
 def _score(candidate: _Candidate, asked: set[str], spread: Counter[str], total: int) -> float:
-    shared = sum(math.log(1 + total / spread[word]) for word in candidate.words & asked)
+    """How much a line bears on the question; nothing where it has but one word of it, without a number or a fault."""
+    common, body = candidate.words & asked, strip(candidate.text).body
+    fault, number = bool(_TELLING.search(body)), bool(_NUMBER.search(body))
+    if len(common) + fault + number < 2 or (is_progress(body) and not fault and not any(map(_NUMBER.search, common))):
+        return 0.0  # progress is told as a series, unless it is the very number that was asked about
+    shared = sum(math.log(1 + total / spread[word]) for word in common)
     score = shared / (1 + 0.15 * max(0, len(candidate.words) - 6))  # a long line shares words by chance
-    score += 2.0 * bool(_TELLING.search(candidate.text)) + 0.5 * bool(re.search(r"\d", candidate.text))
-    return score / 2 if candidate.text.lstrip().startswith(("#", "import ", "from ")) else score
+    return score + 2.0 * fault + 0.5 * number
 
 
 # ----------

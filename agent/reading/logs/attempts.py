@@ -176,8 +176,9 @@ def past_its_loop(ran: Ran, file: RunFile, progress: str, after: Iterable[str]) 
     for number, body in enumerate(after if loops else ()):
         said = ran.statement(file, body) if body.strip() else None
         places = _places(ran, said.statement.file, said.statement.line) if said is not None else ()
-        if any(_is_behind(ran, loop, name, line) for name, line, _ in places for loop in loops):
-            return number
+        for name, line, _ in places:
+            if any(_is_behind(ran, loop, name, line) or _leaves(ran, loop, name, line) for loop in loops):
+                return number
     return None
 
 
@@ -235,3 +236,15 @@ def _is_behind(ran: Ran, loop: tuple[str, ast.stmt], name: str, line: int) -> bo
     tries = [n for n in _around(ran, name, line) if isinstance(n, ast.Try)]
     caught = any(not any(s.lineno <= line <= (s.end_lineno or 0) for s in (*n.body, *n.orelse)) for n in tries)
     return not caught and _function(ran, name, line) is _function(ran, name, node.lineno)
+
+
+def _leaves(ran: Ran, loop: tuple[str, ast.stmt], name: str, line: int) -> bool:
+    """Whether what is printed at a line is followed by a break of the loop itself."""
+    around = _around(ran, name, line)
+    loops = [n for n in around if isinstance(n, ast.For | ast.While)]
+    branches = [n for n in around if isinstance(n, ast.If)]
+    if loop[0] != name or not loops or loops[-1] is not loop[1] or not branches:
+        return False
+    sides = (branches[-1].body, branches[-1].orelse)
+    side = next((s for s in sides if s and s[0].lineno <= line <= (s[-1].end_lineno or s[-1].lineno)), [])
+    return any(isinstance(s, ast.Break) and s.lineno > line for s in side)

@@ -188,26 +188,35 @@ def _judge(ws: Workspace, found: LogPass, wrong: Failures) -> Endings:
 
 def _reached_end(ws: Workspace, summary: FileSummary, ending: Ending) -> Ending:
     """The end of a log without a word for it: past the loop of its training, or at the step where it was to end."""
-    place = max((p for p in (summary.last_progress, _last_point(ws, summary)) if p is not None),
-                key=lambda p: p.number, default=None)  # fmt: skip
+    trained, progress = _last_point(ws, summary), summary.last_progress
+    for place in (p for p in (trained, progress) if p is not None):
+        if (behind := _behind(ws, summary, place)) is not None:
+            return Ending(ending.file, "finished", ending.last, behind)
+    place = max((p for p in (trained, progress) if p is not None), key=lambda p: p.number, default=None)
     if place is None:
         return ending
-    h = summary.harvest
-    after = h.tail[max(0, place.offset + len(place.data) - h.tail_offset) :].split(b"\n")
-    bodies = [body_of(data, summary) for data in after[1 : _BEHIND + 1]]
-    at = past_its_loop(ws.ran, summary.file, body_of(place.data, summary), bodies)
-    if at is not None and not phase_opened(bodies[at:]):
-        offset = place.offset + len(place.data) + 1 + sum(len(x) + 1 for x in after[1 : at + 1])
-        return Ending(ending.file, "finished", ending.last, Line(place.number + at + 1, offset, after[at + 1]))
     silent = ending.silent or (ending.last is not None and ending.last.number == place.number)
     if silent and _planned(ws, summary, place):
         return Ending(ending.file, "finished", ending.last, place)
     return ending
 
 
+def _behind(ws: Workspace, summary: FileSummary, place: Line) -> Line | None:
+    """The line behind a place that the program printed once it was past the loop which printed the place."""
+    h = summary.harvest
+    after = h.tail[max(0, place.offset + len(place.data) - h.tail_offset) :].split(b"\n")
+    bodies = [body_of(data, summary) for data in after[1 : _BEHIND + 1]]
+    at = past_its_loop(ws.ran, summary.file, body_of(place.data, summary), bodies)
+    if at is None or phase_opened(bodies[at:]):
+        return None
+    offset = place.offset + len(place.data) + 1 + sum(len(x) + 1 for x in after[1 : at + 1])
+    return Line(place.number + at + 1, offset, after[at + 1])
+
+
 def _last_point(ws: Workspace, summary: FileSummary) -> Line | None:
     """The last line of a log that a curve has a point on."""
     own = [s for s in curves(ws).series if s.file.name == summary.file.name and s.known and len(s)]
+    own = [s for s in own if not s.metric.startswith("eval")] or own
     last = max(own, key=lambda s: int(s.offsets[-1]), default=None)
     return line_at(last, -1) if last is not None else None
 

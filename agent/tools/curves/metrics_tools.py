@@ -51,6 +51,7 @@ from ...reading.curves.anomalies.variants import sweep_findings, variant_finding
 from ...reading.curves.curves import Curves, curves, point_evidence
 from ...reading.curves.series import Series
 from ...reading.curves.sheets import Sheet, Shown, apart, by_rank, prefixes, printed, sheet, shown
+from ...reading.logs.failures import failures
 from ...reading.run.files import RunFile
 from ...reading.run.workspace import Workspace
 from ...reading.settings.settings import plain_settings, read_settings
@@ -174,7 +175,10 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
     own = [s for s in found.series if not s.file.good]
     classes = next((s.value for s in settings if s.name == "classes"), None)
     chosen = _chosen(groups(own))
-    restarts = restarting_schedule(ws, read_settings(ws))
+    restarts, resumed = restarting_schedule(ws, read_settings(ws)), all_restarts(ws)
+    begun: dict[str, list[int]] = defaultdict(list)
+    for told in (*resumed, *failures(ws).units):
+        begun[told.file.name].append(told.line.number)
     for group in chosen:
         yield from (f for f in loss_findings(group, settings) if not _finite_before(f, own))
         rate = group.curve("learning_rate")
@@ -186,7 +190,7 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
         yield from reinforcement_findings(group)
         yield from expert_findings(group)
         yield from accuracy_findings(group, classes)
-        yield from resume_findings(group)
+        yield from resume_findings(group, begun)
         yield from _counted(group)
     yield from ending_findings(chosen)
     yield from scaler_findings(chosen)
@@ -200,7 +204,6 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
     yield from variant_findings(found.series, settings)
     for file, rows in found.sweeps:
         yield from sweep_findings(file, rows)
-    resumed = all_restarts(ws)
     yield from restart_findings(resumed)
     yield from restored_findings(ws)
     yield from skip_findings(ws, resumed)
@@ -209,26 +212,14 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
     yield from same_step_findings(found.series, resumed)
 
 
-_NEAR = 0.01  # share by which a value may differ that is told of two prints of one curve
-
-
 def _once(found: Iterator[Finding]) -> Iterator[Finding]:
-    """Findings without those that a copy of the curve only repeats."""
+    """Findings without those that a copy of the curve, or a print of every tenth point of it, only repeats."""
     kept = list(found)
-    told: dict[tuple[str, int], list[Finding]] = defaultdict(list)
-    for f in kept:
-        if f.series is not None and f.series.copy_of is None:
-            told[(f.key, id(f.series))].append(f)
+    told = {(f.key, id(f.series)) for f in kept if f.series is not None}
     for f in kept:
         first = f.series.copy_of if f.series is not None else None
-        if first is None or not any(_alike(f, other) for other in told[(f.key, id(first))]):
+        if first is None or (f.key, id(first)) not in told:
             yield f
-
-
-def _alike(f: Finding, other: Finding) -> bool:
-    if isinstance(f.value, int | float) and isinstance(other.value, int | float):
-        return abs(f.value - other.value) <= _NEAR * max(abs(f.value), abs(other.value))
-    return f.value == other.value
 
 
 def _finite_before(found: Finding, own: list[Series]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from pathlib import PurePosixPath
@@ -250,8 +250,12 @@ def _place_of(before: Curve, after: Curve) -> int:
     return max(0, int(np.searchsorted(before.steps, after.steps[0], side="right")) - 1)
 
 
-def resume_findings(group: Group) -> Iterator[Finding]:
-    """Curves across a step that went back: was the way taken again the same, did the schedule start over?"""
+def resume_findings(group: Group, begun: Mapping[str, Sequence[int]] | None = None) -> Iterator[Finding]:
+    """Curves across a step that went back: was the way taken again the same, did the schedule start over?
+
+    Args:
+        begun: lines of a file at which something failed or began anew.
+    """
     for metric in ("loss", "eval_loss", "grad_norm", "learning_rate", "eval_perplexity"):
         curve = group.curve(metric)
         if curve is None or not curve.series.stepped or len(curve) < 4:
@@ -259,14 +263,17 @@ def resume_findings(group: Group) -> Iterator[Finding]:
         if metric.startswith("eval") and group.curve("loss") is not None:
             continue  # the counter of evaluations is not that of training
         falls = np.flatnonzero(np.diff(curve.steps) < 0) + 1
-        for at in falls[:5] if not _of_epochs(curve.steps, falls) else ():
+        lines = curve.series.lines[curve.index]
+        told = (begun or {}).get(curve.series.file.name, ())
+        marked = any(lines[at - 1] <= n <= lines[at] for at in falls[:50] for n in told)
+        for at in falls[:5] if marked or not _of_epochs(curve.steps, falls) else ():
             yield from _across(metric, curve, int(at))
 
 
 def _of_epochs(steps: np.ndarray, falls: np.ndarray) -> bool:
     """Whether a counter begins anew again and again after as many steps: it counts within epochs."""
-    ends, starts = steps[falls - 1], steps[falls]
-    return len(falls) > 1 and bool(np.ptp(ends) <= 0.05 * ends.max() and np.ptp(starts) <= 0.05 * ends.max())
+    back = steps[falls - 1] - steps[falls]
+    return len(falls) > 1 and bool(np.ptp(back) <= 0.05 * back.max())
 
 
 def _across(metric: str, curve: Curve, at: int) -> Iterator[Finding]:

@@ -324,7 +324,7 @@ except ImportError:  # optional: `bytes.find` does the same work, slower
 _STEMS = (
     b"loss", b"step", b"iter", b"epoch", b"it/s", b"/it", b"grad", b"norm", b"scale", b"kl", b"logprob", b"length",
     b"nll", b"ppl", b"perplex", b"std", b"expert", b"lr", b"prob", b"router", b"entropy", b"reward", b"trunc", b"clip",
-    b"_len", b"throughput", b"#queue", b"/sec",
+    b"_len", b"throughput", b"#queue", b"/sec", b"mse",
 )  # fmt: skip
 _MOST_HITS = 1 << 16  # in one block; beyond it every line is looked at
 _local = threading.local()

@@ -37,9 +37,9 @@ def find_hazards(ws: Workspace) -> ToolResult:
     Use when the code of the run is at hand: masks that one path forgets, collectives only some ranks reach, a fixed
     device in code that runs once per GPU, checkpoints without the scheduler, losses kept with their graph, weights
     loaded after an adapter was unmerged, generic stop strings, worker processes forked over native thread pools and
-    about forty more. Told are hazards that the run can have met: the line was reached as far as options, references and
-    prints tell, and what it needs (several processes, a GPU, a state that was taken up) was so. Excerpts are read as far
-    as they parse. A hazard is not yet a cause.
+    about forty more. Told are hazards that the run can have met: the line was reached as far as options, references
+    and prints tell, and what it needs (several processes, a GPU, a state that was taken up) was so. Excerpts are read
+    as far as they parse. A hazard is not yet a cause.
     """
     project, left = ws.memo("code project", lambda: _project(ws))
     if not project.codes:

@@ -17,27 +17,6 @@ SETTINGS = "lr: 1.0\nbptt: 35\nnhid: 96\nclip: {clip}\nepochs: 12\n"
 
 
 @pytest.mark.parametrize(
-    ("page", "clip", "apart"),
-    [
-        ("Reached with lr 1.0, clip 0.25, bptt 35.\n", "0", [0.25]),
-        ("    python train.py --lr 1.0 --bptt 35 --clip 0.25 --nhid 96\n", "5", [0.25]),
-        ("| lr = 1.0 | bptt = 35 | clip = `0.25` |\n", "0", [0.25]),
-        ("Reached with lr 1.0, clip 0.25, bptt 35.\n", "0.25", []),
-        ("Another task: lr 20, clip 0.25, bptt 70.\n", "0", []),  # a page about something else
-        ("clip 0.25 with lr 1.0, bptt 35; clip 0 with lr 1.0 and a GRU\n", "0", []),  # it names both
-        ("Use clip 0.25.\n", "0", []),  # nothing shows that it is about this run
-    ],
-)
-def test_settings_that_a_page_of_the_run_names_otherwise(
-    tmp_path: Path, page: str, clip: str, apart: list[float]
-) -> None:
-    (tmp_path / "conf.yaml").write_text(SETTINGS.format(clip=clip))
-    (tmp_path / "README.md").write_text("# verses\n" + page)
-    values = look(compare_settings, tmp_path).values("compare.documented_differs")
-    assert [v["documented"] for v in values[::2]] == apart and all(v["name"] == "clip" for v in values)
-
-
-@pytest.mark.parametrize(
     ("config", "struck"),
     [
         ("resume:\n  weights: runs/a/weights-300.pt\n  optimizer: runs/b/optim-300.pt\n", True),

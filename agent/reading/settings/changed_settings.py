@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ...core.errors import ToolError
 from ..run.files import LINE_LIMIT, Line, RunFile
 from ..run.workspace import Workspace
-from .settings import Place, Setting, Settings, read_lines, read_settings
+from .settings import Place, Setting, Settings, put_where_decided, read_lines, read_settings
 from .settings_map import Canonical, normal, parse, settings_map
 
 T = TypeVar("T")
@@ -215,11 +215,21 @@ def reread(reading: Settings, texts: Mapping[RunFile, str]) -> Settings:
     """The settings with those of the given files read from other texts; the rest is taken as it was read."""
     names = {f.name for f in texts}
     made = Settings()
+    at: dict[tuple[str, int], tuple[RunFile, Line]] = {
+        (s.file.name, s.line.number): (s.file, s.line) for s in reading.all
+    }
     for file, text in texts.items():
-        read_lines(file, numbered(text), made)
+        rows = numbered(text)
+        code = (
+            reading.code.replaced(file.name, text) if reading.code is not None and file.name.endswith(".py") else None
+        )
+        read_lines(file, rows, made, code)
+        at |= {(file.name, row.number): (file, row) for row in rows}
+    put_where_decided(made, lambda name, number: at.get((name, number)))
     return replace(
         reading,
         all=[*(s for s in reading.all if s.file.name not in names), *made.all],
+        open=[*(s for s in reading.open if s.file.name not in names), *made.open],
         sources=[*(s for s in reading.sources if s.file.name not in names), *made.sources],
         duplicates=[*(d for d in reading.duplicates if d[0].name not in names), *made.duplicates],
         problems=[*(p for p in reading.problems if p.partition(":")[0] not in names), *made.problems],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.own_files import KNOWLEDGE, read_table
 from .lint_rules import Lint, arithmetic_lints, lines_of, lint_at, named, place_lints, whole
-from .settings import Setting, Settings
+from .settings import Setting, Settings, is_open
 from .settings_map import settings_map
 
 if TYPE_CHECKING:
@@ -207,21 +207,25 @@ def _data(name: str) -> Any:
 
 
 def _conditions(reading: Settings) -> Iterator[Lint]:
-    mine = [s for s in reading.sources if not s.file.good and s.asks]
+    mine = [
+        (s, framework) for s in reading.sources
+        if not s.file.good and s.asks and (framework := reading.own_framework(s))
+    ]  # fmt: skip
+    asking = [s.file.name for s in reading.sources if not s.file.good and s.asks]
     by_name: dict[str, list[Setting]] = {}
-    for s in reading.all:
+    for s in (*reading.all, *reading.open):  # the latter count as set, to whatever it is
         if not s.file.good:
             by_name.setdefault(s.name, []).append(s)
             if not s.known:
                 by_name.setdefault("other." + s.name.rpartition(".")[2], []).append(s)
     for rule, cases in _data("lint.yaml").items():
         for case in cases:
-            owners = [s for s in mine if s.framework and settings_map().owns(s.framework, case.get("of", ()))]
+            owners = [s.file.name for s, framework in mine if settings_map().owns(framework, case.get("of", ()))]
             if "of" in case and not owners:
                 continue
-            if any(settings_map().owns(s.framework, case.get("not_of", ())) for s in mine):
+            if any(settings_map().owns(framework, case.get("not_of", ())) for _, framework in mine):
                 continue
-            if lint := _case(rule, case, by_name, [s.file.name for s in owners or mine]):
+            if lint := _case(rule, case, by_name, owners or asking):
                 yield lint
 
 
@@ -247,6 +251,8 @@ def _meets(condition: dict[str, Any], by_name: dict[str, list[Setting]]) -> list
     found = [s for s in by_name.get(condition["setting"], ()) if side == "any" or s.used == (side == "used")]
     if condition["op"] == "missing":
         return None if found else []
+    if condition["op"] != "present" or not condition["setting"].startswith("other."):
+        found = [s for s in found if not is_open(s.value)]
     fitting = [s for s in found if _OPS[condition["op"]](s.value, condition.get("value"))]
     return fitting or None
 

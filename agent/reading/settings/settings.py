@@ -9,11 +9,14 @@ setting.place                      -> where a patch would write
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import ParseError
@@ -21,17 +24,31 @@ from ...core.types import Value
 from ..run.files import Line, RunFile, lines
 from ..run.metric_names import normal as metric_label
 from ..run.metric_names import setting
+from ..run.what_ran import Program, Ran
+from .forms.effective import Effective
+from .forms.given import Known
 from .forms.settings_files import CONFIG_CAP, head, share, sheet_of
-from .settings_map import UNSET, Leaf, Spelling, normal, settings_map
+from .settings_map import LIST_CAP, UNSET, VALUE_CAP, Leaf, Spelling, normal, settings_map
 
 if TYPE_CHECKING:
     from ..run.workspace import Workspace
 
 FILES = 400  # files that are read for settings
 LOG_BUDGET = 1 << 20  # bytes of one log that are looked at
+SOURCE = 1 << 18  # bytes of a source, a script or a config whose expressions are followed
 TOTAL_BUDGET = 32 << 20  # bytes of all files together
 _TRAINS = re.compile(r"\.backward\(|optimizer\.step\(|[Tt]rainer\(|def training_step")
 _ONLY_KNOWN = {"note", "table", "assignment", "variable", "dict", "default"}
+_PLACEHOLDER = re.compile(r"<[^<>]*>\Z|[\w.]*\(\.\.\.\)\Z")
+_OPTIMIZER = re.compile(r"^(?:Adam\w*|SGD|Lion|Adafactor|Muon)\Z")
+_FORMS = {".py": ("python", ""), ".sh": ("shell", "flag"), ".bash": ("shell", "flag"), ".sbatch": ("shell", "flag"),
+          ".yaml": ("yaml", "yaml"), ".yml": ("yaml", "yaml"), ".json": ("json", "json"), ".toml": ("toml", "toml"),
+          ".log": ("text", "flag")}  # fmt: skip
+# What a run measured: no setting, wherever it stands.
+RESULT = re.compile(
+    r"(?i)(?:^|[._])(?:(?:train|eval|test|val(?:id(?:ation)?)?)_(?:loss|accuracy|acc|ppl|perplexity|runtime|samples?)"
+    r"|\w*per_second|\w*runtime|total_flos|elapsed\w*|eta|best_\w*(?:loss|metric|acc\w*)|(?:global_)?step|epoch)$"
+)
 _OFTEN_UNKNOWN = ("Config", "Arguments", "Args", "Trainer", "LLM", "Params", "Loader", "Dataset")
 
 
@@ -95,12 +112,19 @@ class Source:
 
 @dataclass(slots=True)
 class Settings:
-    """The reading. `problems` are one line each: `file: line N: what is wrong`."""
+    """The reading. `problems` are one line each: `file: line N: what is wrong`.
+
+    `open` are those that are set to what nobody can tell from the files: no values, but not absent either.
+    `elsewhere` are those whose place is not found yet, `code` is what the expressions of the programs come to.
+    """
 
     all: list[Setting] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     duplicates: list[tuple[RunFile, str, Line, Line]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    open: list[Setting] = field(default_factory=list)
+    elsewhere: list[tuple[Setting, Known]] = field(default_factory=list)
+    code: Effective | None = None
 
     def asked(self, name: str, run: str = "") -> list[Setting]:
         return [s for s in self.all if s.name == name and not s.used and (not run or s.file.run == run)]
@@ -115,6 +139,20 @@ class Settings:
             if distinct:
                 return next(iter(distinct.values())) if len(distinct) == 1 else None
         return None
+
+    def own_framework(self, source: Source) -> str:
+        """The framework of a file as its program uses it, as far as that can be told: empty where it uses none of it.
+
+        A program that only takes a tokenizer of transformers trains by itself.
+        """
+        if self.code is None or not source.framework:
+            return source.framework
+        imported, calls, known = self.code.imports(), self.code.calls(), settings_map()
+        wanted = known.imports(source.framework)
+        if imported is not None and wanted and not wanted & imported:
+            return ""
+        idle = source.format == "python" and not known.acted_on("", source.framework, calls)
+        return "pytorch" if idle else source.framework
 
     @property
     def frameworks(self) -> set[str]:
@@ -132,6 +170,9 @@ def _read(ws: Workspace) -> Settings:
     if len(candidates) > FILES:
         out.problems.append(f"{len(candidates) - FILES} of {len(candidates)} files were not read for settings")
     log_limit = share(candidates[:FILES], LOG_BUDGET, TOTAL_BUDGET // 2)
+    by_name = {f.name: f for f in ws.everything}
+    text = cache(lambda name: ws.text(by_name[name], SOURCE) if name in by_name else "")
+    out.code = code = Effective(ws.ran, text)
     for file in candidates[:FILES]:
         limit = log_limit if file.role in ("log", "metrics", "other", "capture") else CONFIG_CAP
         try:
@@ -142,14 +183,20 @@ def _read(ws: Workspace) -> Settings:
         budget -= sum(len(line.data) for line in lines)
         if file.role == "config" and file.size > CONFIG_CAP:
             out.problems.append(f"{file.name}: over {CONFIG_CAP >> 20} MiB, read in part")
-        read_lines(file, lines, out)
-    out.all = _settled(out.all)
+        read_lines(file, lines, out, code)
+    rows = cache(lambda name: {n.number: n for n in head(ws.lines(by_name[name]), SOURCE)} if name in by_name else {})
+    put_where_decided(out, lambda name, number: (by_name[name], at) if (at := rows(name).get(number)) else None)
+    out.all = _settled(out.all, ws.ran)
     return out
 
 
-def read_lines(file: RunFile, lines: list[Line], out: Settings) -> None:
-    """Add the settings in the lines of one file to a reading."""
-    answer = sheet_of(file, lines)
+def read_lines(file: RunFile, lines: list[Line], out: Settings, code: Effective | None = None) -> None:
+    """Add the settings in the lines of one file to a reading.
+
+    Args:
+        code: what the programs' expressions come to; without it a source is taken for itself.
+    """
+    answer = sheet_of(file, lines, code.tree(file.name) if code is not None else None)
     if answer is None:
         return
     form, sheet = answer
@@ -164,9 +211,83 @@ def read_lines(file: RunFile, lines: list[Line], out: Settings) -> None:
     for key, first, second in sheet.duplicates[:50]:
         if first in by_number and second in by_number:
             out.duplicates.append((file, key, by_number[first], by_number[second]))
+    if sheet.tree is not None and (code is None or code.tree(file.name) is not sheet.tree):
+        code = Effective(Ran(trees={file.name: sheet.tree}), lambda _name: "")
     for leaf in sheet.leaves:
-        if leaf.line in by_number:
-            out.all += _settings(leaf, file, form, framework, by_number[leaf.line])
+        if leaf.line not in by_number:
+            continue
+        line = by_number[leaf.line]
+        if leaf.node is not None and code is not None:
+            for effective, known in _held(leaf, leaf.node, file.name, code):
+                if known is None:
+                    out.open += _opened(leaf, file, form, framework, line)
+                    continue
+                found = list(_settings(effective, file, form, framework, line))
+                if (known.file, known.line) == (file.name, leaf.line):
+                    out.all += found
+                else:
+                    out.elsewhere += ((s, known) for s in found)
+        elif is_open(leaf.value):
+            out.open += _opened(leaf, file, form, framework, line)
+        else:
+            out.all += _settings(leaf, file, form, framework, line)
+
+
+def _held(leaf: Leaf, node: ast.expr, name: str, code: Effective) -> Iterator[tuple[Leaf, Known | None]]:
+    """A leaf of Python as it holds: not where it does not run or is set anew, with its value where that is known."""
+    if not code.runs(name, node) or not code.kept(name, node, leaf.key, leaf.style):
+        return
+    if _OPTIMIZER.search(leaf.note) and code.beside_trainer(name, node):
+        return
+    if leaf.style == "assignment":
+        if isinstance(node, ast.List | ast.Tuple) and not node.elts:  # an empty list is there to be filled
+            return
+        if code.of_class(name, node):
+            leaf = replace(leaf, style="default")
+    if leaf.note == "add_argument" and not leaf.width and isinstance(leaf.value, bool):
+        yield leaf, Known(leaf.value, name, leaf.line)
+        return
+    values = code.values(name, node)
+    for known in values:
+        yield replace(leaf, value=_bounded(known.value)), known
+    if not values:
+        yield leaf, None
+
+
+def is_open(value: Any) -> bool:
+    """Whether a value is only what stands in its place: `<words>`, `len(...)`."""
+    return isinstance(value, str) and _PLACEHOLDER.match(value) is not None
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, bool | int | float | None):
+        return value if not isinstance(value, int) or value.bit_length() <= 128 else "a very long integer"
+    if isinstance(value, list):
+        return [_bounded(v) for v in value[:LIST_CAP]]
+    return str(value)[:VALUE_CAP]
+
+
+def put_where_decided(out: Settings, line_of: Callable[[str, int], tuple[RunFile, Line] | None]) -> None:
+    """Settings whose value stands in another line than the call that acts on it are told at that line, once."""
+    there: dict[tuple[str, int], list[Setting]] = defaultdict(list)
+    for s in out.all:
+        there[s.file.name, s.line.number].append(s)
+    for s, known in out.elsewhere:
+        same = [t for t in there[known.file, known.line] if t.value == s.value or repr(t.value) == repr(s.value)]
+        if any(t.name == s.name for t in same) or (found := line_of(known.file, known.line)) is None:
+            continue
+        twin = next((t for t in same if not t.known), None)  # the key that stands there means this setting
+        if twin is not None:
+            out.all.remove(twin)
+            made = replace(twin, name=s.name, framework=s.framework, own=s.own)
+        else:
+            form, style = _FORMS.get(PurePath(known.file).suffix, ("text", "note"))
+            place = Place(form, style or s.place.style, s.key, known.line)
+            group = next((t.group for t in there[known.file, known.line]), "")
+            made = replace(s, file=found[0], line=found[1], place=place, group=group)
+        out.all.append(made)
+        there[known.file, known.line].append(made)
+    out.elsewhere.clear()
 
 
 def _settings(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) -> Iterator[Setting]:
@@ -192,6 +313,15 @@ def _settings(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) 
         )
 
 
+def _opened(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) -> Iterator[Setting]:
+    """What is set to something that nobody can tell."""
+    if found := resolved(leaf, leaf.scope or framework):
+        place = Place(form, leaf.style, leaf.key, leaf.line, leaf.column, leaf.width)
+        yield Setting(found[0].name, leaf.value, leaf.key, framework, file, line, place, leaf.used, found[1])
+    else:
+        yield from _settings(leaf, file, form, framework, line)
+
+
 def resolved(leaf: Leaf, scope: str) -> tuple[Spelling, bool] | None:
     """The spelling of a leaf; a keyword may be spelled with its call: `Trainer(devices=8)` is `trainer.devices`.
 
@@ -213,8 +343,6 @@ def canonical_value(found: tuple[Spelling, bool], value: Any) -> tuple[str, Any]
     """Name and converted value; None where a key that is only accepted anywhere carries something else."""
     spelling, own = found
     kind = settings_map().canonical[spelling.name].type
-    if isinstance(value, str) and (value.endswith("(...)") or (value.startswith("<") and value.endswith(">"))):
-        return None
     converted = settings_map().convert(spelling, value)
     if own or converted is None:
         return spelling.name, converted
@@ -228,24 +356,71 @@ def canonical_value(found: tuple[Spelling, bool], value: Any) -> tuple[str, Any]
 
 
 def _worth_keeping(leaf: Leaf) -> bool:
+    if leaf.used and RESULT.search(leaf.key):
+        return False
     if leaf.style == "keyword":
-        return leaf.note.endswith(_OFTEN_UNKNOWN)
+        return leaf.value is not None and leaf.note.endswith(_OFTEN_UNKNOWN) and leaf.note[:1].isupper()
     return leaf.style != "log" or leaf.used
 
 
-def _settled(found: list[Setting]) -> list[Setting]:
-    """Without what is printed twice the same in one file, and without code defaults that something overrides."""
-    given = {(s.name, s.file.run) for s in found if s.known and not s.default and not s.used}
+def _settled(found: list[Setting], ran: Ran) -> list[Setting]:
+    """Without what is printed twice the same in one file, and without what something else of its program overrides.
+
+    Defaults give way to whatever is given or printed, keys of configs to words of all commands that load them.
+    """
+    owners = _owners(ran)
+    given: dict[tuple[str, str], list[set[int]]] = defaultdict(list)
+    for s in found:
+        if s.known and not s.default:
+            given[s.name, s.file.run].append(owners(s))
     seen: set[tuple[str, str, str, bool, int]] = set()
     out = []
     for s in found:
-        if s.default and (s.name, s.file.run) in given:
+        own = owners(s)
+        if s.default and any(not own or not other or own & other for other in given.get((s.name, s.file.run), ())):
+            continue
+        if s.place.style in ("yaml", "json", "toml") and _replaced(s, [ran.programs[n] for n in own]):
             continue
         identity = (s.name, repr(s.value), s.file.name, s.used, 0 if s.used else s.line.number)
         if identity not in seen:
             seen.add(identity)
             out.append(s)
     return out
+
+
+def _owners(ran: Ran) -> Callable[[Setting], set[int]]:
+    """Tells the numbers of the programs that a setting belongs to: of a script those that its command starts."""
+    files: dict[str, set[int]] = defaultdict(set)
+    started: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for number, program in enumerate(ran.programs):
+        for name in (*program.reached, *program.configs, *program.logs, *(c.file for c in program.commands)):
+            files[name].add(number)
+        for command in program.commands:
+            started[command.file].append((command.line, number))
+
+    def of(s: Setting) -> set[int]:
+        lines = [(line, n) for line, n in started.get(s.file.name, ()) if line <= s.line.number]
+        if s.place.style == "flag" and lines:
+            nearest = max(line for line, _ in lines)
+            return {n for line, n in lines if line == nearest}
+        return files.get(s.file.name, set())
+
+    return of
+
+
+def _replaced(s: Setting, programs: list[Program]) -> bool:
+    """Whether every command of the programs that load a config gives the key anew: `train.py x.yaml optim.lr=1e-4`."""
+    key, last = normal(s.key), normal(s.key.rpartition(".")[2])
+    full = (key, f"{PurePath(s.file.name).parent.name}.{key}")  # of hydra's groups the folder's name comes first
+    commands = [c for p in programs for c in p.commands if c.arguments]
+    return bool(commands) and all(
+        any(
+            normal(word.partition("=")[0]) in ((*full, last) if word.startswith("-") else full)
+            for word in c.arguments
+            if word.startswith("-") or "=" in word
+        )
+        for c in commands
+    )
 
 
 def plain_value(value: object) -> Value:
@@ -255,65 +430,6 @@ def plain_value(value: object) -> Value:
     if isinstance(value, list):
         return [v if isinstance(v, bool | int | float | str) else str(v) for v in value]
     return str(value)
-
-
-# ----------
-# What a README says a run was made with, against what this run is told: the setting that was not copied.
-
-READ = 64 << 10  # bytes of one such file
-_PAGE = re.compile(r"(?i)(?:^|/)(?:readme|model_?card|reproduc\w*|recipe\w*|training|notes?)[\w.-]*\.(?:md|rst|txt)$")
-_PAIR = re.compile(
-    r"(?<![\w.])-{0,2}(?P<key>[A-Za-z][A-Za-z0-9_-]{1,30})(?: of| is|:| ?=)? ?`?"
-    r"(?P<value>\d+(?:\.\d+)?(?:[eE]-?\d+)?)\b"
-)
-_AGREE = 2  # settings that a page and the run have alike, before the page is taken for one about this run
-_APART = 2  # settings in which they may differ; a page of another experiment differs in many
-
-
-@dataclass(frozen=True, slots=True)
-class Undone:
-    """A setting as it is documented and as it is, with the lines of both."""
-
-    name: str
-    documented: float
-    set: float
-    places: tuple[tuple[RunFile, Line], ...]
-
-
-def documented(ws: Workspace) -> Iterator[Undone]:
-    """Settings of the run that differ from those a page of it names, where the page agrees with the run otherwise."""
-    for page in ws.files:
-        if page.good or not _PAGE.search(page.name) or page.size > READ:
-            continue
-        said = _said(ws, page)
-        own = _own(ws, page)
-        both = [key for key in said if key in own]
-        apart = [key for key in both if said[key][0] != own[key][1]]
-        if len(both) - len(apart) >= _AGREE and 0 < len(apart) <= _APART:
-            for key in apart:
-                setting, value = own[key]
-                places = ((setting.file, setting.line), (page, said[key][1]))
-                yield Undone(setting.key, said[key][0], value, places)
-
-
-def _said(ws: Workspace, page: RunFile) -> dict[str, tuple[float, Line]]:
-    """Names with the one number that the page gives them."""
-    found: dict[str, list[tuple[float, Line]]] = defaultdict(list)
-    for line in ws.lines(page):
-        for m in _PAIR.finditer(line.text[:4000]):
-            found[m["key"].lower().replace("-", "_")].append((float(m["value"]), line))
-    return {key: pairs[0] for key, pairs in found.items() if len({value for value, _ in pairs}) == 1}
-
-
-def _own(ws: Workspace, page: RunFile) -> dict[str, tuple[Setting, float]]:
-    """The run's settings by the last part of their key, where they have one value."""
-    found: dict[str, list[tuple[Setting, float]]] = defaultdict(list)
-    for s in read_settings(ws).all:
-        if s.file is page or s.file.good or s.default or isinstance(s.value, bool):
-            continue
-        if isinstance(s.value, int | float):
-            found[s.key.rpartition(".")[2].lower().replace("-", "_")].append((s, float(s.value)))
-    return {key: pairs[0] for key, pairs in found.items() if len({value for _, value in pairs}) == 1}
 
 
 # ----------

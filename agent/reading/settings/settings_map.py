@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import math
@@ -121,7 +122,7 @@ def _as_list(value: Any) -> Any:
 MAP = KNOWLEDGE / "settings.yaml"
 # Their short keys (`time`, `n`, `r`) mean something else elsewhere: never accepted in other files.
 _PRIVATE = {"launcher", "slurm", "env", "peft", "tokenizer", "model", "llava"}
-_META = {"type", "also", "default", "absent", "values", "min", "max", "instead", "needs"}
+_META = {"type", "also", "default", "absent", "values", "min", "max", "instead", "needs", "acts", "sets", "several"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,16 +150,21 @@ class Canonical:
     low: float | None = None
     high: float | None = None
     spelled: dict[str, tuple[Spelling, ...]] = field(default_factory=dict)
+    acts: dict[str, str] = field(default_factory=dict)
+    sets: str = ""
+    several: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """A framework, whose spellings it inherits, and how one of its files is known."""
+    """A framework, whose spellings it inherits, how one of its files is known, and what a program of it imports."""
 
     name: str
     extends: tuple[str, ...] = ()
     keys: tuple[tuple[str, ...], ...] = ()
     words: tuple[str, ...] = ()
+    imports: frozenset[str] = frozenset()
+    acts: str = ""
 
 
 def normal(key: str) -> str:
@@ -205,13 +211,14 @@ class SettingsMap:
     def resolve(self, framework: str, key: str) -> tuple[Spelling, bool] | None:
         """The spelling a key has, and whether it is the framework's own (not one accepted anywhere)."""
         segments = tuple(normal(part) for part in key.split("."))
-        for table in self._lineage(framework):
+        for table in self.lineage(framework):
             if found := _longest(self._tails.get(table, {}).get(segments[-1], ()), segments):
                 return found, True
         found = _longest(self._tails["also"].get(segments[-1], ()), segments)
         return (found, False) if found else None
 
-    def _lineage(self, framework: str) -> list[str]:
+    def lineage(self, framework: str) -> list[str]:
+        """A framework and those that it extends."""
         known = self.frameworks.get(framework)
         return [framework, *(known.extends if known else ())] if framework else []
 
@@ -239,14 +246,32 @@ class SettingsMap:
                 return f.name
         return ""
 
+    def imports(self, framework: str) -> set[str]:
+        """Packages one of which a program of a framework imports; empty where that tells nothing."""
+        return {name for f in self.lineage(framework) if f in self.frameworks for name in self.frameworks[f].imports}
+
+    def acted_on(self, name: str, framework: str, calls: set[str] | None) -> bool:
+        """Whether a program that makes these calls reads a setting, and does not set it by one (None: not known).
+
+        Without a name: whether it uses the framework to train at all.
+        """
+        if calls is None:
+            return True
+        c, lineage = self.canonical.get(name) or Canonical("", "str"), self.lineage(framework)
+        usual = next((self.frameworks[f].acts for f in lineage if f in self.frameworks and self.frameworks[f].acts), "")
+        needed = next((c.acts[f] for f in lineage if f in c.acts), usual)
+        if needed and not any(re.fullmatch(needed, called) for called in calls):
+            return False
+        return not (c.sets and any(re.fullmatch(c.sets, called) for called in calls))
+
     def owns(self, framework: str, wanted: Iterable[str]) -> bool:
         """Whether a framework, or one it extends, is among those named."""
-        return bool(set(self._lineage(framework)) & set(wanted))
+        return bool(set(self.lineage(framework)) & set(wanted))
 
     def default(self, name: str, framework: str) -> Any:
         """The value that applies in a framework when nobody sets it; None when unknown."""
         defaults = self.canonical[name].default
-        return next((defaults[f] for f in self._lineage(framework) if f in defaults), None)
+        return next((defaults[f] for f in self.lineage(framework) if f in defaults), None)
 
 
 def _longest(candidates: Iterable[Spelling], segments: tuple[str, ...]) -> Spelling | None:
@@ -266,6 +291,7 @@ def settings_map(path: Path = MAP) -> SettingsMap:
         Framework(
             name, tuple(f.get("extends", ())),
             tuple(tuple(k.split(",")) for k in f.get("keys", ())), tuple(f.get("words", ())),
+            frozenset(f.get("imports", ())), f.get("acts", ""),
         )
         for name, f in data["frameworks"].items()
     ]  # fmt: skip
@@ -304,6 +330,9 @@ def _canonical(name: str, entry: dict[str, Any], frameworks: set[str], path: Pat
         low=entry.get("min"),
         high=entry.get("max"),
         spelled=spelled,
+        acts=entry.get("acts", {}),
+        sets=entry.get("sets", ""),
+        several=entry.get("several", False),
     )
 
 
@@ -333,7 +362,7 @@ class Leaf:
     keyword, assignment, table, log). `scope` is the framework where the reader knows it (env, launcher, slurm,
     deepspeed). `group` numbers the command or row it belongs to. `column` and `width` are where the value
     stands in the line (characters, 0 when unknown; a JSON array may end, and the
-    value of a continued flag stand, on a later line), for patches.
+    value of a continued flag stand, on a later line), for patches. `node` is the expression of a value in Python.
     """
 
     key: str
@@ -346,15 +375,17 @@ class Leaf:
     width: int = 0
     used: bool = False
     note: str = ""
+    node: ast.expr | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)
 class Sheet:
-    """The leaves of one file, keys given twice, and what could not be read."""
+    """The leaves of one file, keys given twice, and what could not be read; of Python the tree of the leaves."""
 
     leaves: list[Leaf] = field(default_factory=list)
     duplicates: list[tuple[str, int, int]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    tree: ast.Module | None = field(default=None, compare=False, repr=False)
 
     @property
     def full(self) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 from ..run.files import RunFile
 from ..run.metric_names import meaning
 from ..run.workspace import Workspace
-from .settings import Setting, Settings
+from .settings import RESULT, Setting, Settings
 from .settings_map import normal, parse
 
 GOOD, THIS = "good", "this run"
@@ -263,10 +263,6 @@ _NO_DIFFERENCE = re.compile(
     r"|(?:^|\.)(?:name|id|out|user|c|config|script|date|time)$|^other\.rank$"
 )
 _EXPLAINS = {"moe_logging", "nccl_cumem_host", "prepared_dataset"}  # named like a place, and none
-_RESULT = re.compile(
-    r"(?i)(?:^|[._])(?:(?:train|eval|test|val(?:id(?:ation)?)?)_(?:loss|accuracy|acc|ppl|perplexity|runtime|samples?)"
-    r"|\w*per_second|\w*runtime|total_flos|elapsed\w*|eta|best_\w*(?:loss|metric|acc\w*)|(?:global_)?step|epoch)$"
-)
 _IDENTITY = {"model", "tokenizer", "dataset", "eval_dataset", "prepared_dataset", "ref_model"}
 _PLACE = re.compile(r"^(?:\.{0,2}|~)/|\.(?:ya?ml|json[lc]?|toml|pt|pth|bin|ckpt|safetensors|csv|txt|log|py|sh)$")
 _PATH = re.compile(r"^[\w.-]+/[\w./@+-]*$|" + _PLACE.pattern)
@@ -281,7 +277,7 @@ def is_setting(s: Setting) -> bool:
             return not _open(s.value)
         placed = isinstance(s.value, str) and _PLACE.search(s.value)
         return not (placed or _NO_DIFFERENCE.search(s.name) or _open(s.value))
-    if _NO_DIFFERENCE.search(s.name) or _RESULT.search(s.name) or _open(s.value):
+    if _NO_DIFFERENCE.search(s.name) or RESULT.search(s.name) or _open(s.value):
         return False
     if s.used and (m := meaning(last, True)) is not None and m.metric not in ("learning_rate", "step"):
         return False

@@ -26,7 +26,7 @@ from ...reading.settings.contrasts import (
 )
 from ...reading.settings.lint_rules import Lint
 from ...reading.settings.lints import lints as all_lints
-from ...reading.settings.settings import Setting, Settings, documented, plain_value
+from ...reading.settings.settings import Setting, Settings, plain_value
 from ...reading.settings.settings import read_settings as reading_of
 from ...reading.settings.settings_map import settings_map
 from ...reading.settings.sides import is_part
@@ -35,6 +35,7 @@ from ..tool import clean, finding, not_applicable, tool
 
 PER_NAME = 8  # lines told of one setting; a hundred rank logs say the same
 OTHERS = 400
+_ARGUMENTS = ("Config", "Arguments", "Args", "Params", "Options", "LLM")  # ends of objects that hold arguments
 SHOWN = 60
 
 
@@ -52,10 +53,10 @@ def read_settings(
     reading = reading_of(ws)
     if not reading.sources and not reading.problems:
         return not_applicable("no file holds settings")
-    told = [s for s in _capped(reading) if not name or s.name == name]
+    told = [s for s in _capped(ws, reading) if not name or s.name == name]
     evidence = [_evidence(ws, s) for s in told]
     if not name:
-        evidence += list(_absences(reading))
+        evidence += list(_absences(ws, reading))
         for file, line, optimizer in large_rates(ws, reading):
             evidence.append(ws.cite(file, line, "settings.optimizer_of_large_rates", optimizer))
     summary = _summary(reading, told)
@@ -65,7 +66,7 @@ def read_settings(
     return finding(summary, evidence, text) if evidence else clean(summary, text=text)
 
 
-def _capped(reading: Settings) -> Iterator[Setting]:
+def _capped(ws: Workspace, reading: Settings) -> Iterator[Setting]:
     seen: Counter[tuple[str, bool, str]] = Counter()
     others = 0
     for s in reading.all:
@@ -73,9 +74,18 @@ def _capped(reading: Settings) -> Iterator[Setting]:
             seen[(s.name, s.used, s.file.run)] += 1
             if seen[(s.name, s.used, s.file.run)] <= PER_NAME or s.file.good:
                 yield s
-        elif others < OTHERS:
+        elif others < OTHERS and _tells(ws, s):
             others += 1
             yield s
+
+
+def _tells(ws: Workspace, s: Setting) -> bool:
+    """Whether a key that the map does not know is one of a config in use, or was given or printed as an argument."""
+    if s.file.good or s.used or s.place.format == "shell":
+        return True
+    if s.place.format == "python":
+        return s.place.style == "keyword" and s.note.endswith(_ARGUMENTS)
+    return ws.ran.part(s.file) in ("config", "unknown")
 
 
 def _evidence(ws: Workspace, s: Setting) -> Evidence:
@@ -83,24 +93,37 @@ def _evidence(ws: Workspace, s: Setting) -> Evidence:
     return ws.cite(s.file, s.line, f"settings.{side}{s.name}", plain_value(s.value))
 
 
-def _absences(reading: Settings) -> Iterator[Evidence]:
-    """Settings that nobody set although a file of a framework that owns them was read."""
+def _absences(ws: Workspace, reading: Settings) -> Iterator[Evidence]:
+    """Settings that nobody set, where a framework of the program reads them and something acts on them."""
     known = settings_map()
-    present = {s.name for s in reading.all if not s.used and not s.file.good}
-    mine = [s for s in reading.sources if not s.file.good and s.format != "table" and s.asks]
+    present = {s.name for s in (*reading.all, *reading.open) if not s.used and not s.file.good}
+    mine = [
+        (s, framework) for s in reading.sources
+        if not s.file.good and s.format != "table" and s.asks and (framework := reading.own_framework(s))
+    ]  # fmt: skip
+    calls = reading.code.calls() if reading.code is not None else None
+    several = _several(ws, reading)
     for c in known.canonical.values():
-        if not c.absent or present & {c.name, *c.instead} or not present >= set(c.needs):
+        if not c.absent or present & {c.name, *c.instead} or not present >= set(c.needs) or (c.several and not several):
             continue
-        owners = [
-            s for s in mine
-            if s.framework and known.owns(s.framework, c.absent) and (s.framework != "pytorch" or s.trains)
-        ]  # fmt: skip
-        if owners:
-            default = known.default(c.name, owners[0].framework)
+        owners = [(s, f) for s, f in mine if known.owns(f, c.absent) and (f != "pytorch" or s.trains)]
+        if owners and known.acted_on(c.name, owners[0][1], calls):
+            default = known.default(c.name, owners[0][1])
+            owners = [s for s, _ in owners]
             files = list(dict.fromkeys(s.file.name for s in owners))[:20]
             yield Evidence(
                 key=f"settings.asked.{c.name}", value=default, kind="absent", searched=files, run=owners[0].file.run
             )
+
+
+_PROCESSES = ("world_size", "processes_per_node", "nodes", "gpus_per_node", "data_parallel")
+
+
+def _several(ws: Workspace, reading: Settings) -> bool:
+    """Whether the run has, or may have, more than one process."""
+    told = [s.value for s in reading.all if s.name in _PROCESSES and not s.file.good]
+    counts = [v for v in told if isinstance(v, int) and not isinstance(v, bool)]
+    return any(v > 1 for v in counts) or len(counts) < len(told) or any(f.rank for f in ws.files)
 
 
 def _summary(reading: Settings, told: list[Setting]) -> str:
@@ -155,9 +178,8 @@ def compare_settings(ws: Workspace) -> ToolResult:
     )
     versions = list(between_versions(environment))[:COMPARE_SHOWN]
     unmet, other_words = list(_unmet(ws))[:COMPARE_SHOWN], list(renumbered(ws))[:COMPARE_SHOWN]
-    pages = list(documented(ws))
     counts = list(_counted(ws, reading))
-    if not (variants or counts or used or versions or unmet or other_words or pages):
+    if not (variants or counts or used or versions or unmet or other_words):
         many = {s.file.variant or s.file.run for s in reading.sources}
         return clean("no setting differs") if len(many) > 1 else not_applicable("nothing to compare settings with")
     evidence = [
@@ -175,17 +197,12 @@ def compare_settings(ws: Workspace) -> ToolResult:
         said = {"name": u.name, "asked": u.asked, "done": u.done}
         evidence += [ws.cite(file, line, "compare.asked_not_done", said) for file, line in u.places]
     evidence += [ws.cite(f, line, "compare.vocabulary_differs", v.says) for v in other_words for f, line in v.places]
-    for d in pages:
-        said = {"name": d.name, "documented": d.documented, "set": d.set}
-        evidence += [ws.cite(file, line, "compare.documented_differs", said) for file, line in d.places]
     rows = [f"{c.name}: {c.a} / {c.b} ({c.where})" for c in (*variants, *versions)]
     rows += [f"{c.name}: asked {c.a}, used {c.b} ({c.where})" for c in used]
     rows += [f"{u.name}: asked {u.asked:g}, done {'not so many' if u.done is None else u.done}" for u in unmet]
-    rows += [f"{d.name}: documented {d.documented:g}, set to {d.set:g}" for d in pages]
     rows += [v.says for v in other_words]
     rows += [f"{e.file}:{e.line} {e.text}" for e in counts]
     summary = f"{len(variants)} settings differ between variants, {len(used) + len(unmet)} are not as asked"
-    summary += f", {len(pages)} not as documented" if pages else ""
     summary += f", {len(versions)} versions differ"
     return finding(summary, evidence, "\n".join([summary, *rows]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
 import re
@@ -279,17 +280,24 @@ _NO_COMMAND = (b"[", b"{", b" ", b"\t", b"", b"(", b"|", b"#")  # first characte
 _FENCE = re.compile(r"^\s*```\s*(\w*)")
 
 
-def sheet_of(file: RunFile, lines: list[Line]) -> tuple[str, Sheet] | None:
-    """Format and leaves of a file, or None when it cannot hold settings."""
+def sheet_of(file: RunFile, lines: list[Line], tree: ast.Module | None = None) -> tuple[str, Sheet] | None:
+    """Format and leaves of a file, or None when it cannot hold settings.
+
+    Args:
+        tree: of a Python file, where it has been parsed already.
+    """
     name, suffix = file.name.lower(), _suffix(file)
     if _NOT_SETTINGS.search(name) or file.role in ("checkpoint", "data", "trace", "record"):
         return None
     if suffix not in _BY_SUFFIX and suffix != ".ipynb" and not name.rsplit("/", 1)[-1].startswith("dockerfile"):
         readable = suffix in _TEXT or file.role in ("log", "config", "environment")
         return ("text", _text(lines, file)) if readable else None
-    text = plain("\n".join(line.text for line in lines).removeprefix("\ufeff"))
+    whole = "\n".join(line.text for line in lines)
+    text = plain(whole.removeprefix("\ufeff"))
     if suffix == ".ipynb":
         return "python", read_python(_notebook(text))
+    if tree is not None and text == whole:
+        return "python", read_python(text, tree)
     return read_text(file.path.name, text)
 
 

@@ -20,7 +20,7 @@ _ANY = re.compile(
     rb" \.{2,} |^\s*(?:\+{1,4}|\$) \S|Namespace\(|[Aa]rg(?:ument)?s\b.{0,40}?[:=(]|^\s*\{'"
     rb"|[Cc]onfig\w*['\"]?.{0,40}?[:=(]|batch size |ccumulation [Ss]teps = |optimization steps = |Num Epochs = "
     rb"|[Ww]orld[ _]size|/ world |\b\w+=(?:[Tt]rue|[Ff]alse)\b"
-    rb"|^\W*(?:att(?:n|ention)_|torch_dtype|dtype|precision|mixed_precision|backend|compile)"
+    rb"|^Overriding|^\W*(?:att(?:n|ention)_|torch_dtype|dtype|precision|mixed_precision|backend|compile)"
 )
 _DOTS = re.compile(r"(?:^|\s|>\s?)([A-Za-z_][\w]{2,60}) \.{2,} ?(\S.{0,300})?$")
 _BANNER = re.compile(
@@ -51,7 +51,12 @@ _STATED = re.compile(
     r"^\W*(attn_?impl\w*|attention_(?:backend|impl\w*)|torch_dtype|dtype|precision|mixed_precision|backend|compile)\b"
     r" ?[:=] ?([\w.\-]{2,40})\s*$"
 )
-_METRICS = re.compile(r"\{'(?:train/|eval_|loss|grad_norm|reward|objective/)")
+# What a run measured, printed as a dictionary: no settings.
+_METRICS = re.compile(
+    r"\{'(?:train/|eval_|loss|grad_norm|reward|objective/)|\{.*'(?:train_runtime|train_loss|\w+_per_second|total_flos)':"
+)
+# nanoGPT's configurator tells each word of the command that it took
+_TAKEN = re.compile(r"^Overriding:? ([A-Za-z_]\w*) ?= ?(\S.{0,200})$")
 
 
 def read_log(lines: list[Line]) -> Sheet:
@@ -101,8 +106,8 @@ def _look(lines: list[Line], at: int, sheet: Sheet) -> int:
         return _block(
             lines, at, m.start() if m and m.re is _CALL else (m.end() if m else text.find("{")), sheet, engine
         )
-    if m := _STATED.match(text):
-        sheet.add(Leaf(m[1], parse(m[2]), number, "log", "", used=True, column=m.start(2)))
+    if m := _TAKEN.match(text) or _STATED.match(text):
+        sheet.add(Leaf(m[1], parse(m[2].strip("'\"")), number, "log", "", used=True, column=m.start(2)))
         return 0
     if _SWITCH.search(text[:2000]) and not _MEASURED.search(text[:2000]):
         pairs = list(_FIELD.finditer(text[:2000]))

@@ -18,7 +18,7 @@ _CALLS = re.compile(
     r"(?:Loader|Dataset|Args|Arguments|Config|Configuration|Trainer|Params|Options|DataLoader|LLM|Engine|Plugin|Strategy|Accelerator"
     r"|Adam\w*|SGD|Lion|Adafactor|Muon|LoRA|Lora|DDP|DistributedDataParallel|FullyShardedDataParallel|FSDP|fully_shard"
     r"|GradScaler|autocast|from_pretrained|get_peft_model|init_process_group|initialize|get_\w*schedule\w*|\w*LR"
-    r"|clip_grad_norm_|clip_grad_value_|compile|SamplingParams|LlmConfig|Namespace|gen|checkpoint|add_argument|run|train)\Z"
+    r"|clip_grad_norm_|clip_grad_value_|compile|SamplingParams|InitProcessGroupKwargs|LlmConfig|Namespace|gen|checkpoint|add_argument|run|train)\Z"
 )
 _PLAIN = re.compile(r"^[ \t]*([A-Za-z_]\w{0,60})[ \t]*=[ \t]*([\w.+\-'\"/]{1,200})[ \t]*,?[ \t]*(?:#.*)?$")
 _SCOPED = {"DataLoader": "pytorch", "LLM": "vllm", "SamplingParams": "vllm", "LoraConfig": "peft", "Trainer": "",
@@ -26,8 +26,12 @@ _SCOPED = {"DataLoader": "pytorch", "LLM": "vllm", "SamplingParams": "vllm", "Lo
 _TRL = re.compile(r"(?:SFT|DPO|GRPO|PPO|RLOO|ORPO|KTO|CPO|Reward|OnlineDPO)(?:v2)?Config\Z")
 
 
-def read_python(text: str) -> Sheet:
-    """Leaves of a Python source; of one that does not parse, its plain `name = literal` lines."""
+def read_python(text: str, tree: ast.Module | None = None) -> Sheet:
+    """Leaves of a Python source; of one that does not parse, its plain `name = literal` lines.
+
+    Args:
+        tree: the tree of that very text, where somebody has it already.
+    """
     sheet = Sheet()
     if len(text) > SOURCE_CAP:
         sheet.problems.append("over 1 MiB of Python, not read")
@@ -36,7 +40,7 @@ def read_python(text: str) -> Sheet:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(textwrap.dedent(text) if excerpt else text)
+            tree = tree or ast.parse(textwrap.dedent(text) if excerpt else text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
         sheet.problems.append(f"line {getattr(e, 'lineno', 1)}: not Python: {getattr(e, 'msg', e)}"[:200])
         for number, row in enumerate(text.split("\n"), 1):
@@ -44,6 +48,7 @@ def read_python(text: str) -> Sheet:
                 sheet.add(Leaf(m[1], parse(m[2].strip("'\"")), number, "keyword"))
         return sheet
     rows = None if excerpt else text.split("\n")  # columns of a text that was moved are not those of the file
+    sheet.tree = tree
     for leaf in Reader(tree, rows=rows).leaves():
         sheet.add(leaf)
     return sheet
@@ -81,7 +86,7 @@ class Reader:
             return
         column, width = self.place(node, line or node.lineno)
         at = (line or node.lineno) + self.shift
-        yield Leaf(key, self.value(node), at, style, scope, column=column, width=width, note=note)
+        yield Leaf(key, self.value(node), at, style, scope, column=column, width=width, note=note, node=node)
 
     def place(self, node: ast.expr, line: int) -> tuple[int, int]:
         """Column and width in characters (a syntax tree counts bytes); (0, 0) when not all of it is on the line."""
@@ -106,7 +111,7 @@ class Reader:
             yield from self._argument(node)
         elif last in ("clip_grad_norm_", "clip_grad_value_") and len(node.args) > 1:
             yield from self._leaf("max_grad_norm", node.args[1], "keyword", note=last)
-        elif last == "manual_seed" and node.args:
+        elif name in ("manual_seed", "torch.manual_seed") and node.args:
             yield from self._leaf("seed", node.args[0], "keyword", note=last)
         elif last == "set_float32_matmul_precision" and node.args:
             yield from self._leaf("matmul_precision", node.args[0], "keyword", "env", note=last)
@@ -121,7 +126,7 @@ class Reader:
             if last == "SFTConfig"
             else "trl"
             if _TRL.search(last)
-            else _SCOPED.get(last, "pytorch" if last == "init_process_group" else "")
+            else _SCOPED.get(last, "pytorch" if last in ("init_process_group", "InitProcessGroupKwargs") else "")
         )
         for keyword in node.keywords:
             if keyword.arg is None:
@@ -130,7 +135,10 @@ class Reader:
                 column, width = self.place(keyword.value, keyword.value.lineno)
                 span = self._timedelta(keyword.value)
                 line = keyword.value.lineno + self.shift
-                yield Leaf(keyword.arg, span, line, "keyword", scope, column=column, width=width, note=last)
+                yield Leaf(
+                    keyword.arg, span, line, "keyword", scope,
+                    column=column, width=width, note=last, node=keyword.value,
+                )  # fmt: skip
             else:
                 yield from self._leaf(keyword.arg, keyword.value, "keyword", scope, note=last)
 
@@ -143,7 +151,7 @@ class Reader:
         if long and default is not None:
             yield from self._leaf(long.lstrip("-"), default, "default", note="add_argument", line=default.lineno)
         elif long and isinstance(action := keywords.get("action"), ast.Constant) and action.value == "store_true":
-            yield Leaf(long.lstrip("-"), False, node.lineno + self.shift, "default", note="add_argument")
+            yield Leaf(long.lstrip("-"), False, node.lineno + self.shift, "default", note="add_argument", node=action)
 
     def _assign(self, node: ast.Assign | ast.AnnAssign) -> Iterator[Leaf]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -173,7 +181,7 @@ class Reader:
             else:
                 column, width = self.place(value, value.lineno)
                 line = value.lineno + self.shift
-                yield Leaf(path, self.value(value), line, "dict", scope, column=column, width=width)
+                yield Leaf(path, self.value(value), line, "dict", scope, column=column, width=width, node=value)
 
     def value(self, node: ast.expr, depth: int = 0) -> Any:
         """What an expression plainly says: a constant, a list of constants, arithmetic, or its source text."""

@@ -18,6 +18,7 @@ from ..run.lines import strip
 from .series import Series
 
 _LOOKED = 256  # points of a pair that are compared
+_ABOUT = 0.05  # share by which a print of two figures may differ
 _FLOAT = 1e-6  # what 32 bits hold
 _HEAD = 4096  # bytes of a line
 _ALIKE = 64  # series of one metric that are compared with one another
@@ -96,10 +97,18 @@ def _same(a: Series, b: Series) -> int | None:
         at = np.searchsorted(a.steps, b.steps)
         known = bool((at < len(a)).all()) and np.array_equal(a.steps[at], b.steps)
         return int(at[0]) if known and _close(a.values[at], b.values) else None
+    return next((i for i in _starts(a, b) if _close(a.values[i : i + len(b)], b.values)), None)
+
+
+def _starts(a: Series, b: Series) -> list[int]:
+    """Where points without steps may begin in a history: one attempt of many, or its last values alone."""
     more = len(a) - len(b)
-    most = more if a.stepped and len(b) >= _STRETCH else min(more, _FINAL if not a.stepped else 0)
-    starts = range(most + 1 if more <= most else 0)
-    return next((i for i in starts if _close(a.values[i : i + len(b)], b.values)), None)
+    if not a.stepped:
+        return [0] if more <= _FINAL else []
+    if len(b) < _STRETCH or not b.finite[0]:
+        return [more]
+    near = np.abs(a.values[: more + 1] - b.values[0]) <= _ABOUT * np.abs(b.values[0])
+    return np.flatnonzero(near)[:_LOOKED].tolist()
 
 
 def _unordered(s: Series) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..run.files import Line, RunFile
@@ -162,8 +164,87 @@ def _is_training_bar(body: str) -> bool:
 # ----------
 # Whether a log was printed to the end of its program: past the loop that printed its progress.
 
+_DEEP = 3  # calls
+_CALLED = 24  # places that call one function
 
-def past_its_loop(ran: Ran, file: RunFile, progress: str, after: Iterable[str]) -> int | None:
+
+class Flow:
+    """How the lines of programs stand to their loops, branches and calls."""
+
+    def __init__(self, ran: Ran) -> None:
+        self._ran = ran
+        self._statements: dict[str, list[ast.stmt]] = {}
+
+    @cached_property
+    def _calls(self) -> dict[str, list[tuple[str, int]]]:
+        """Where each name is called: file and line."""
+        found: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        for file, tree in self._ran.trees.items():
+            for n in ast.walk(tree) if tree is not None else ():
+                if isinstance(n, ast.Call) and len(found[name := last(n.func)]) < _CALLED:
+                    found[name].append((file, n.lineno))
+        return found
+
+    def _around(self, name: str, line: int) -> list[ast.stmt]:
+        """The statements around a line, from the outside in."""
+        if name not in self._statements:
+            tree = self._ran.trees.get(name)
+            nodes = (n for n in ast.walk(tree) if isinstance(n, ast.stmt)) if tree is not None else ()
+            self._statements[name] = sorted(nodes, key=lambda n: (n.lineno, -(n.end_lineno or n.lineno)))
+        return [n for n in self._statements[name] if n.lineno <= line <= (n.end_lineno or n.lineno)]
+
+    def _within(self, name: str, line: int) -> tuple[ast.FunctionDef | None, list[ast.stmt]]:
+        """The innermost function around a line, and the statements between the two."""
+        around = self._around(name, line)
+        inner = max((i for i, n in enumerate(around) if isinstance(n, ast.FunctionDef)), default=-1)
+        function = around[inner] if inner >= 0 else None
+        return (function if isinstance(function, ast.FunctionDef) else None), around[inner + 1 :]
+
+    def places(self, name: str, line: int) -> list[tuple[str, int, int]]:
+        """A line, and the calls that lead to the function which it stands in, with how many lie between."""
+        found, pending = [(name, line, 0)], [(name, line, 0)]
+        known: set[str] = set()
+        while pending:
+            name, line, depth = pending.pop(0)
+            function = self._within(name, line)[0]
+            if function is not None and function.name not in known and depth < _DEEP:
+                known.add(function.name)
+                pending += [(file, at, depth + 1) for file, at in self._calls.get(function.name, ())]
+                found += [(file, at, depth + 1) for file, at in self._calls.get(function.name, ())]
+        return found
+
+    def loops(self, name: str, line: int) -> list[tuple[str, ast.stmt]]:
+        """The outermost loops that a line is printed in, with the files they stand in."""
+        found: dict[int, list[tuple[str, ast.stmt]]] = {}
+        for file, at, depth in self.places(name, line):
+            loop = next((n for n in self._within(file, at)[1] if isinstance(n, ast.For | ast.While)), None)
+            if loop is not None:
+                found.setdefault(depth, []).append((file, loop))
+        return found[max(found)] if found else []
+
+    def is_behind(self, loop: tuple[str, ast.stmt], name: str, line: int) -> bool:
+        """Whether a line stands behind a loop in the same function, and not where an exception leads to."""
+        file, node = loop
+        if file != name or line <= (node.end_lineno or 0):
+            return False
+        function, around = self._within(name, line)
+        tries = [n for n in around if isinstance(n, ast.Try)]
+        caught = any(not any(s.lineno <= line <= (s.end_lineno or 0) for s in (*n.body, *n.orelse)) for n in tries)
+        return not caught and function is self._within(name, node.lineno)[0]
+
+    def leaves(self, loop: tuple[str, ast.stmt], name: str, line: int) -> bool:
+        """Whether what is printed at a line is followed by a break of the loop itself."""
+        around = self._within(name, line)[1]
+        loops = [n for n in around if isinstance(n, ast.For | ast.While)]
+        branches = [n for n in around if isinstance(n, ast.If)]
+        if loop[0] != name or not loops or loops[-1] is not loop[1] or not branches:
+            return False
+        sides = (branches[-1].body, branches[-1].orelse)
+        side = next((s for s in sides if s and s[0].lineno <= line <= (s[-1].end_lineno or s[-1].lineno)), [])
+        return any(isinstance(s, ast.Break) and s.lineno > line for s in side)
+
+
+def past_its_loop(ran: Ran, flow: Flow, file: RunFile, progress: str, after: Iterable[str]) -> int | None:
     """Which of the lines behind the last progress was printed behind the loop of the training; None where none was.
 
     A loop is left at its end or by a break; what an exception leads to is not behind it.
@@ -172,79 +253,10 @@ def past_its_loop(ran: Ran, file: RunFile, progress: str, after: Iterable[str]) 
         progress: the last line of progress, without what its surroundings put before it; `after` likewise.
     """
     step = ran.statement(file, progress)
-    loops = _loops(ran, step.statement.file, step.statement.line) if step is not None else []
+    loops = flow.loops(step.statement.file, step.statement.line) if step is not None else []
     for number, body in enumerate(after if loops else ()):
         said = ran.statement(file, body) if body.strip() else None
-        places = _places(ran, said.statement.file, said.statement.line) if said is not None else ()
-        for name, line, _ in places:
-            if any(_is_behind(ran, loop, name, line) or _leaves(ran, loop, name, line) for loop in loops):
+        for name, line, _ in flow.places(said.statement.file, said.statement.line) if said is not None else ():
+            if any(flow.is_behind(loop, name, line) or flow.leaves(loop, name, line) for loop in loops):
                 return number
     return None
-
-
-_DEEP = 3  # calls
-
-
-def _loops(ran: Ran, name: str, line: int) -> list[tuple[str, ast.stmt]]:
-    """The outermost loops that a line is printed in, with the files they stand in."""
-    found: dict[int, list[tuple[str, ast.stmt]]] = {}
-    for file, at, depth in _places(ran, name, line):
-        loop = next((n for n in _around(ran, file, at) if isinstance(n, ast.For | ast.While)), None)
-        if loop is not None:
-            found.setdefault(depth, []).append((file, loop))
-    return found[max(found)] if found else []
-
-
-def _places(ran: Ran, name: str, line: int, depth: int = 0) -> Iterator[tuple[str, int, int]]:
-    """A line, and the calls that lead to the function which it stands in, with how many lie between."""
-    yield name, line, depth
-    function = _function(ran, name, line)
-    if function is None or depth >= _DEEP:
-        return
-    for file, tree in ran.trees.items():
-        for n in ast.walk(tree) if tree is not None else ():
-            if isinstance(n, ast.Call) and last(n.func) == function.name and n is not function:
-                yield from _places(ran, file, n.lineno, depth + 1)
-
-
-def _around(ran: Ran, name: str, line: int) -> list[ast.stmt]:
-    """The statements around a line, from the outside in, and below its innermost function alone."""
-    tree = ran.trees.get(name)
-    found = [
-        n for n in (ast.walk(tree) if tree is not None else ())
-        if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or n.lineno)
-    ]  # fmt: skip
-    found.sort(key=lambda n: (n.lineno, -(n.end_lineno or n.lineno)))
-    inner = max((i for i, n in enumerate(found) if isinstance(n, ast.FunctionDef)), default=-1)
-    return found[inner + 1 :]
-
-
-def _function(ran: Ran, name: str, line: int) -> ast.FunctionDef | None:
-    tree = ran.trees.get(name)
-    found = [
-        n for n in (ast.walk(tree) if tree is not None else ())
-        if isinstance(n, ast.FunctionDef) and n.lineno <= line <= (n.end_lineno or n.lineno)
-    ]  # fmt: skip
-    return max(found, key=lambda n: n.lineno, default=None)
-
-
-def _is_behind(ran: Ran, loop: tuple[str, ast.stmt], name: str, line: int) -> bool:
-    """Whether a line stands behind a loop in the same function, and not where an exception leads to."""
-    file, node = loop
-    if file != name or line <= (node.end_lineno or 0):
-        return False
-    tries = [n for n in _around(ran, name, line) if isinstance(n, ast.Try)]
-    caught = any(not any(s.lineno <= line <= (s.end_lineno or 0) for s in (*n.body, *n.orelse)) for n in tries)
-    return not caught and _function(ran, name, line) is _function(ran, name, node.lineno)
-
-
-def _leaves(ran: Ran, loop: tuple[str, ast.stmt], name: str, line: int) -> bool:
-    """Whether what is printed at a line is followed by a break of the loop itself."""
-    around = _around(ran, name, line)
-    loops = [n for n in around if isinstance(n, ast.For | ast.While)]
-    branches = [n for n in around if isinstance(n, ast.If)]
-    if loop[0] != name or not loops or loops[-1] is not loop[1] or not branches:
-        return False
-    sides = (branches[-1].body, branches[-1].orelse)
-    side = next((s for s in sides if s and s[0].lineno <= line <= (s[-1].end_lineno or s[-1].lineno)), [])
-    return any(isinstance(s, ast.Break) and s.lineno > line for s in side)

@@ -14,7 +14,7 @@ from ..run.clocks import earlier
 from ..run.files import Line, RunFile
 from ..scan.logpass import FileSummary, LogPass
 from ..settings.settings import Settings, read_settings
-from .attempts import body_of, finished_line, past_its_loop, restarts
+from .attempts import Flow, body_of, finished_line, past_its_loop, restarts
 from .failures import Failures, Note
 from .job_record import JobRecord, last_records
 from .tracebacks import Failure
@@ -206,7 +206,8 @@ def _behind(ws: Workspace, summary: FileSummary, place: Line) -> Line | None:
     h = summary.harvest
     after = h.tail[max(0, place.offset + len(place.data) - h.tail_offset) :].split(b"\n")
     bodies = [body_of(data, summary) for data in after[1 : _BEHIND + 1]]
-    at = past_its_loop(ws.ran, summary.file, body_of(place.data, summary), bodies)
+    flow = ws.memo("flow", lambda: Flow(ws.ran))
+    at = past_its_loop(ws.ran, flow, summary.file, body_of(place.data, summary), bodies)
     if at is None or phase_opened(bodies[at:]):
         return None
     offset = place.offset + len(place.data) + 1 + sum(len(x) + 1 for x in after[1 : at + 1])

@@ -150,6 +150,8 @@ def test_what_a_checkpoint_lacks_is_nothing_until_something_goes_on(tmp_path) ->
         ("accelerate launch --num_processes=8 train.py > train.log\n", "", True),
         ("srun --ntasks 4 python train.py > train.log\n", "", True),
         ("python train.py > train.log\n", "[rank3]: ready\n", True),
+        ("python train.py > train.log\n", "distributed mode with multiple processes, 1 GPU each\n", True),
+        ("python train.py > train.log\n", "1 process, rank 0, world size 1\n", False),
     ],
 )
 def test_several_processes_are_a_fact_of_the_run(tmp_path, launch, log, several) -> None:

@@ -30,7 +30,11 @@ _MANY = re.compile(
     r"init_process_group|LOCAL_RANK|local[_-]rank|DistributedDataParallel|setup_distributed|fully_shard|init_deepspeed"
     r"|\bDDP\(|\bFSDP\(|DistributedSampler|\brank\b|is_main_process|is_global_zero|torch\.distributed|deepspeed\.initialize|dist\.get_rank|num_processes"
 )
-_RANKS = re.compile(r"(?i)\brank[ _=:\[]{0,3}[1-9]\d*\b|\bworld[ _-]?size\b *[.=:]* *(?!1\b)\d")
+_RANKS = re.compile(
+    r"(?i)\brank[ _=:\[]{0,3}[1-9]\d*\b|\bworld[ _-]?size\b *[.=:]* *(?!1\b)\d"
+    r"|\b(?:multiple|[2-9]|\d\d+) (?:processes|ranks|gpus)\b"
+    r"|\bprocess \d+,? (?:of|total) (?!1\b)\d"
+)
 _ON_CPU = re.compile(
     r"--(?:use[_-])?cpu(?:\s|$|=true)|--no[_-]cuda(?:\s|$)|\bdevice[= :'\"]{1,4}cpu\b|\baccelerator[= :'\"]{1,4}cpu\b"
     r"|\buse_cpu['\"]?\s*[:=]\s*[Tt]rue|\bno_cuda['\"]?\s*[:=]\s*[Tt]rue|CUDA_VISIBLE_DEVICES=(?:''|\"\"|-1)?(?:\s|$)"

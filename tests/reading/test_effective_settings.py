@@ -240,3 +240,19 @@ def test_two_programs_have_settings_of_their_own(tmp_path: Path) -> None:
 )
 def test_circles_and_giants_end(tmp_path: Path, code: str) -> None:
     assert not read_settings(made(tmp_path, {"train.py": code})).asked("learning_rate") or "-" in code
+
+
+def test_what_the_log_says_was_taken_stands_over_the_file(tmp_path: Path) -> None:
+    files = {
+        "train.py": "max_iters = 10\nbatch_size = 4\nexec(open('configurator.py').read())\nprint(f'iter {max_iters} reached')\n",
+        "configurator.py": "import sys\nprint('nothing')\n",
+        "train.log": "Overriding: max_iters = 30\niter 30 reached\n",
+    }
+    reading = read_settings(made(tmp_path, files))
+    assert [s.value for s in reading.asked("micro_batch_size")] == [4]
+    assert not reading.asked("max_steps") and [s.value for s in reading.used("max_steps")] == [30]
+
+
+def test_records_of_a_logger_are_no_config(tmp_path: Path) -> None:
+    row = '{"time": "2026-01-01", "level": "INFO", "msg": "started", "lr": 0.1}\n'
+    assert not read_settings(made(tmp_path, {"debug.log": row * 3})).all

@@ -28,6 +28,7 @@ from ..run.what_ran import Program, Ran
 from .forms.effective import Effective
 from .forms.given import Known
 from .forms.settings_files import CONFIG_CAP, head, share, sheet_of
+from .forms.settings_log import TAKEN
 from .settings_map import LIST_CAP, UNSET, VALUE_CAP, Leaf, Spelling, normal, settings_map
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ _OPTIMIZER = re.compile(r"^(?:Adam\w*|SGD|Lion|Adafactor|Muon)\Z")
 _FORMS = {".py": ("python", ""), ".sh": ("shell", "flag"), ".bash": ("shell", "flag"), ".sbatch": ("shell", "flag"),
           ".yaml": ("yaml", "yaml"), ".yml": ("yaml", "yaml"), ".json": ("json", "json"), ".toml": ("toml", "toml"),
           ".log": ("text", "flag")}  # fmt: skip
+_OWN_KEYS = {"tokenizer"}  # whose keys mean nothing but what it calls so itself
 # What a run measured: no setting, wherever it stands.
 RESULT = re.compile(
     r"(?i)(?:^|[._])(?:(?:train|eval|test|val(?:id(?:ation)?)?)_(?:loss|accuracy|acc|ppl|perplexity|runtime|samples?)"
@@ -240,10 +242,11 @@ def _held(leaf: Leaf, node: ast.expr, name: str, code: Effective) -> Iterator[tu
     if _OPTIMIZER.search(leaf.note) and code.beside_trainer(name, node):
         return
     if leaf.style == "assignment":
-        if isinstance(node, ast.List | ast.Tuple) and not node.elts:  # an empty list is there to be filled
-            return
+        empty = isinstance(node, ast.List | ast.Tuple) and not node.elts
         if code.of_class(name, node):
             leaf = replace(leaf, style="default")
+        elif empty or (isinstance(node, ast.Constant) and node.value is None):  # it is there to be filled
+            return
     if leaf.note == "add_argument" and not leaf.width and isinstance(leaf.value, bool):
         yield leaf, Known(leaf.value, name, leaf.line)
         return
@@ -298,7 +301,7 @@ def _settings(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) 
         value = str(value)
     place = Place(form, leaf.style, leaf.key, leaf.line, leaf.column, leaf.width)
     found = resolved(leaf, scope)
-    if found and (made := canonical_value(found, value)) is not None:
+    if found and (made := canonical_value(found, value, framework)) is not None:
         name, converted = made
         base = Setting(name, converted, leaf.key, scope, file, line, place, leaf.used, found[1], leaf.group, leaf.note)
         yield base
@@ -339,10 +342,12 @@ def resolved(leaf: Leaf, scope: str) -> tuple[Spelling, bool] | None:
     return found
 
 
-def canonical_value(found: tuple[Spelling, bool], value: Any) -> tuple[str, Any] | None:
+def canonical_value(found: tuple[Spelling, bool], value: Any, framework: str = "") -> tuple[str, Any] | None:
     """Name and converted value; None where a key that is only accepted anywhere carries something else."""
     spelling, own = found
     kind = settings_map().canonical[spelling.name].type
+    if not own and framework in _OWN_KEYS:
+        return None
     converted = settings_map().convert(spelling, value)
     if own or converted is None:
         return spelling.name, converted
@@ -373,13 +378,21 @@ def _settled(found: list[Setting], ran: Ran) -> list[Setting]:
     for s in found:
         if s.known and not s.default:
             given[s.name, s.file.run].append(owners(s))
+    taken: dict[str, set[str]] = defaultdict(set)  # logs that say that the command set it
+    for s in found:
+        if s.note == TAKEN:
+            taken[s.name].add(s.file.name)
     seen: set[tuple[str, str, str, bool, int]] = set()
     out = []
     for s in found:
         own = owners(s)
         if s.default and any(not own or not other or own & other for other in given.get((s.name, s.file.run), ())):
             continue
-        if s.place.style in ("yaml", "json", "toml") and _replaced(s, [ran.programs[n] for n in own]):
+        mine = [ran.programs[n] for n in own]
+        if s.place.style in ("yaml", "json", "toml") and _replaced(s, mine):
+            continue
+        logs = {log for p in mine for log in p.logs}
+        if s.place.style == "assignment" and logs and logs <= taken.get(s.name, set()):
             continue
         identity = (s.name, repr(s.value), s.file.name, s.used, 0 if s.used else s.line.number)
         if identity not in seen:

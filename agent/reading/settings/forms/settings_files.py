@@ -334,7 +334,9 @@ def _text(lines: list[Line], file: RunFile) -> Sheet:
     text = plain("\n".join(line.text for line in lines)) if whole else ""
     if text.startswith("#!") or "\n#SBATCH" in text[:4000]:
         return read_shell(text)
-    if text.lstrip()[:1] == "{" and '"' in text[:200] and "\n" in text[:200]:
+    rows = [row for row in text[:4000].split("\n", 3) if row.strip()]
+    records = len(rows) > 1 and rows[0].rstrip().endswith("}") and rows[1].startswith("{")  # a line each
+    if text.lstrip()[:1] == "{" and '"' in text[:200] and "\n" in text[:200] and not records:
         return read_json(text)
     sheet = read_log(lines)
     _commands(lines, sheet)

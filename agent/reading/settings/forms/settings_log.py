@@ -55,6 +55,7 @@ _STATED = re.compile(
 _METRICS = re.compile(
     r"\{'(?:train/|eval_|loss|grad_norm|reward|objective/)|\{.*'(?:train_runtime|train_loss|\w+_per_second|total_flos)':"
 )
+TAKEN = "taken"  # the note of what a program says that it took from its command
 # nanoGPT's configurator tells each word of the command that it took
 _TAKEN = re.compile(r"^Overriding:? ([A-Za-z_]\w*) ?= ?(\S.{0,200})$")
 
@@ -107,7 +108,8 @@ def _look(lines: list[Line], at: int, sheet: Sheet) -> int:
             lines, at, m.start() if m and m.re is _CALL else (m.end() if m else text.find("{")), sheet, engine
         )
     if m := _TAKEN.match(text) or _STATED.match(text):
-        sheet.add(Leaf(m[1], parse(m[2].strip("'\"")), number, "log", "", used=True, column=m.start(2)))
+        note = TAKEN if m.re is _TAKEN else ""
+        sheet.add(Leaf(m[1], parse(m[2].strip("'\"")), number, "log", "", used=True, column=m.start(2), note=note))
         return 0
     if _SWITCH.search(text[:2000]) and not _MEASURED.search(text[:2000]):
         pairs = list(_FIELD.finditer(text[:2000]))

@@ -113,7 +113,7 @@ def finished_line(summary: FileSummary, after: int) -> Line | None:
             data.strip()
             and number > after
             and _says_end(body := body_of(data, summary))
-            and _is_said_once(body, h.tail)
+            and _is_said_once(body, summary)
         ):
             return Line(number, h.tail_offset + start, data)
         number, end = number - 1, start - 1
@@ -125,10 +125,15 @@ def finished_line(summary: FileSummary, after: int) -> Line | None:
 _OFTEN = 3
 
 
-def _is_said_once(body: str, tail: bytes) -> bool:
-    """Whether a line is not one of many of its wording: what is said of every hundred steps is progress."""
+def _is_said_once(body: str, summary: FileSummary) -> bool:
+    """Whether a line is not one of many of its wording: what is said of every hundred steps is progress.
+
+    What each of many ranks says behind the last step is said once.
+    """
+    tail, progress = summary.harvest.tail, summary.last_progress
+    before = tail[: max(0, progress.offset - summary.harvest.tail_offset)] if progress is not None else b""
     wording = _DIGITS.sub("", body)[-80:]
-    often = _DIGITS.sub("", tail[-(1 << 16) :].decode(errors="replace")).count(wording) >= _OFTEN
+    often = _DIGITS.sub("", before[-(1 << 16) :].decode(errors="replace")).count(wording) >= _OFTEN
     return not often or "%|" in body
 
 

@@ -80,7 +80,7 @@ def callable_bare(tool: Tool) -> bool:
 def test_declaration(tool: Tool) -> None:
     assert 10 < len(tool.title) <= 120, tool.title
     assert len(tool.description) > len(tool.title) + 40, "say when to use it"
-    assert tool.emits or tool.name in {"read_source", "list_files", "compare_runs"}
+    assert tool.emits or tool.name in {"read_source", "list_files", "compare_runs", "what_ran"}
     assert all(KEY.fullmatch(key) for key in tool.emits), tool.emits
     schema = tool.schema()
     assert json.loads(json.dumps(schema)) == schema

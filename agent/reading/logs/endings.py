@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from ..curves.curves import curves, line_at
+from ..curves.series import Series
 from ..run.clocks import earlier
 from ..run.files import Line, RunFile
 from ..scan.logpass import FileSummary, LogPass
@@ -216,10 +217,18 @@ def _behind(ws: Workspace, summary: FileSummary, place: Line) -> Line | None:
 
 def _last_point(ws: Workspace, summary: FileSummary) -> Line | None:
     """The last line of a log that a curve has a point on."""
-    own = [s for s in curves(ws).series if s.file.name == summary.file.name and s.known and len(s)]
+    own = ws.memo("series by file", lambda: _by_file(ws)).get(summary.file.name, [])
     own = [s for s in own if not s.metric.startswith("eval")] or own
     last = max(own, key=lambda s: int(s.offsets[-1]), default=None)
     return line_at(last, -1) if last is not None else None
+
+
+def _by_file(ws: Workspace) -> dict[str, list[Series]]:
+    found: dict[str, list[Series]] = defaultdict(list)
+    for s in curves(ws).series:
+        if s.known and len(s):
+            found[s.file.name].append(s)
+    return found
 
 
 def _telling(ws: Workspace, files: list[Ending], found: LogPass, wrong: Failures) -> list[Ending]:

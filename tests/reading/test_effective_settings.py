@@ -256,3 +256,19 @@ def test_what_the_log_says_was_taken_stands_over_the_file(tmp_path: Path) -> Non
 def test_records_of_a_logger_are_no_config(tmp_path: Path) -> None:
     row = '{"time": "2026-01-01", "level": "INFO", "msg": "started", "lr": 0.1}\n'
     assert not read_settings(made(tmp_path, {"debug.log": row * 3})).all
+
+
+@pytest.mark.parametrize(("command", "told"), [("python train.py > train.log\n", [0.1]), ("", [])])
+def test_a_default_holds_only_where_it_is_known_how_the_program_was_started(
+    tmp_path: Path, command: str, told: list[float]
+) -> None:
+    files = {
+        "train.py": "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', default=0.1)\n"
+        "args = p.parse_args()\nprint(f'learning begins now at {args.lr}')\n",
+        "other.py": "print('something else is begun')\n",
+        "train.log": "learning begins now at 0.3\n",
+        "run.sh": command or "echo nothing\n",
+    }
+    reading = read_settings(made(tmp_path, files))
+    assert [s.value for s in reading.asked("learning_rate")] == told
+    assert bool([s for s in reading.open if s.name == "learning_rate"]) is not bool(told)

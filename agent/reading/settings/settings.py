@@ -247,6 +247,9 @@ def _held(leaf: Leaf, node: ast.expr, name: str, code: Effective) -> Iterator[tu
             leaf = replace(leaf, style="default")
         elif empty or (isinstance(node, ast.Constant) and node.value is None):  # it is there to be filled
             return
+    if leaf.note == "add_argument" and code.left_open(name):
+        yield leaf, None
+        return
     if leaf.note == "add_argument" and not leaf.width and isinstance(leaf.value, bool):
         yield leaf, Known(leaf.value, name, leaf.line)
         return

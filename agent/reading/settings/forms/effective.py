@@ -92,6 +92,11 @@ class Effective:
                 found.setdefault((repr(value.value), value.file, value.line), value)
         return list(found.values())
 
+    def left_open(self, name: str) -> bool:
+        """Whether a source is of programs that ran in a way nobody knows: defaults may not hold."""
+        starts = self._of(name)
+        return bool(starts) and all(s.started_otherwise for s in starts)
+
     def overridden(self, name: str, variable: str) -> bool:
         """Whether every start sets a global of a source anew, by a file that it executes or a word of its command."""
         starts = self._of(name)
@@ -157,6 +162,7 @@ class Start(Objects):
     ) -> None:
         super().__init__(entry, sources, given, list(program.configs) if program else [], text)
         self.whole = whole
+        self.started_otherwise = program is not None and bool(program.logs) and not given.known
         self._called: set[ast.AST] | None = None
         self._counting = False
         self._makes_own: bool | None = None

@@ -218,6 +218,8 @@ class Objects(Resolving):
                 return replace(given, value=switch)
             text = dotted(keywords.get("type")) == "str" and not isinstance(given.value, list | bool)
             return replace(given, value=str(given.value)) if text and given.sure else given if given.sure else None
+        if self.started_otherwise:
+            return None
         default = keywords.get("default")
         if default is None:
             usual = None if switch is None else not switch

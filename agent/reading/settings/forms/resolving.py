@@ -67,6 +67,7 @@ class Resolving:
         text: Callable[[str], str],
     ) -> None:
         self.entry, self.sources, self.given, self.configs, self.text = entry, sources, given, configs, text
+        self.started_otherwise = False  # it ran, and nobody knows with which words: defaults may not hold
         self._memo: dict[ast.AST, Any] = {}
         self._steps = STEPS
         self._depth = 0

@@ -326,7 +326,8 @@ class _Folder:
             named = loaded((), (), self.tree, head, rest, self.text, self.root) | self._namesakes(log, rest)
             program.accounted |= {log} if named else set()
             program.configs |= {n: how for n, how in named.items() if n not in program.reached}
-        given = loaded(program.commands, program.reached, self.tree, (), rest, self.text, self.root, program.configs)
+        known = {n: how for n, how in program.configs.items() if n not in scripts}
+        given = loaded(program.commands, program.reached, self.tree, (), rest, self.text, self.root, known)
         program.configs |= {n: how for n, how in given.items() if n not in program.configs}
         program.accounted |= self._accounts(program)
 

@@ -116,6 +116,20 @@ def test_two_programs_own_their_logs_each(project: Path) -> None:
     assert {p.file.name: p.logs for p in ws.ran.programs} == {"train.py": ["train.log"], "sample.py": ["sample.log"]}
 
 
+def test_of_programs_that_print_alike_the_one_named_like_the_log_or_in_it_ran(tmp_path: Path) -> None:
+    """Scripts that are copies of each other, as in collections of algorithms."""
+    source = "for n in range(2):\n    print(f'episode {n}, average score {n / 2}')\n"
+    names = ("ppo", "dqn", "sac")
+    folder = made(tmp_path, {**{f"{n}.py": source for n in names}, "a/ppo.log": "", "job.log": ""})
+    told = printed_by(folder, "dqn.py")
+    (folder / "ppo.log").write_text(told)
+    (folder / "job.log").write_text(f"{folder}/sac.py:2: UserWarning: slow\n" + told)
+    (folder / "job.err").write_text("100%|##########| 2/2\n")
+    ws = Workspace([folder])
+    assert {p.file.name: p.logs for p in ws.ran.programs} == {"ppo.py": ["ppo.log"], "sac.py": ["job.log", "job.err"]}
+    assert parts(folder)["dqn.py"] == "bystander"
+
+
 def test_a_measurement_of_speed_is_no_run_beside_one(project: Path) -> None:
     (project / "bench.log").write_text(printed_by(project, "bench.py"))
     found = parts(project)

@@ -163,7 +163,7 @@ class _Folder:
         used = {name for p in programs for name in p.configs}
         unused = [c for c in (offered if programs else []) if c.file not in used]
         foreign = {log.name for log in self.logs if any(sends(c, log.name) for c in unused)}
-        parts = Parts(programs, self.mentioned() if programs else {}, whole, self.written, foreign, self.root)
+        parts = Parts(programs, self.mentioned if programs else {}, whole, self.written, foreign, self.root)
         for f in self.files:
             why = self.of_another(f.name)
             looks = parts.of(f, self._read)
@@ -212,6 +212,7 @@ class _Folder:
         outputs = (f for f in self.files if f.role in ("checkpoint", "metrics", "log") and not is_data(f, self.root))
         return {PurePosixPath(f.name).parent.as_posix() for f in outputs} - {".", self.root.rstrip("/")}
 
+    @cached_property
     def mentioned(self) -> dict[str, set[str]]:
         """Sources that each log names with a line: in a frame of a traceback, in a warning."""
         found: dict[str, set[str]] = {}
@@ -252,10 +253,11 @@ class _Folder:
                 program.commands.append(command)
                 if command.file in self.wording and command.file not in program.logs:
                     program.logs.append(command.file)
-        left = [log for log in self.logs if not any(log.name in p.logs for p in found.values())]
         for sure in (True, False):  # where several may have printed a log, one that ran anyhow is the likelier
-            for log in [log for log in left if not any(log.name in p.logs for p in found.values())]:
-                if best := self._printer(log, offered, set() if sure else set(found)):
+            for log in sorted(self.logs, key=lambda f: f.name.endswith((".err", ".stderr"))):
+                if any(log.name in p.logs for p in found.values()):
+                    continue
+                if best := _beside(log, found) or self._printer(log, offered, set() if sure else set(found)):
                     name, how = best
                     found.setdefault(name, self._program(name, how)).logs.append(log.name)
         return list(found.values())
@@ -265,25 +267,25 @@ class _Folder:
         sending = [c for c in offered if sends(c, log.name)]
         written = {n for n in (self.named(c.program, c.file, c.module) for c in sending) if n}
         kinds = self._kinds(log)
-        scores: dict[str, tuple[int, bool, bool, int, bool]] = {}
+        warned = self.mentioned.get(log.name, set())
+        path = PurePosixPath(log.name)
+        scores: dict[str, tuple[int | bool, ...]] = {}
         for name in dict.fromkeys((*self.entries, *(source for source, _ in sorted(kinds)))):
             reached = set(self.modules.reached(name))
-            printed = {k for k in kinds if k[0] in reached}
-            if sum(kinds[k] for k in printed) >= TELLING:
-                own = sum(k[0] == name for k in printed)
-                scores[name] = (len(printed), name in self.entries, name in ran, own, name in written)
+            printed = {fixed for (source, _), fixed in kinds.items() if source in reached}  # copies print alike
+            if sum(c.isalpha() for fixed in printed for c in fixed) >= TELLING:
+                own, source = sum(k[0] == name for k in kinds), PurePosixPath(name)
+                near = (name in warned, source.stem == path.stem, source.parent == path.parent)
+                scores[name] = (len(printed), name in self.entries, *near, name in ran, own, name in written)
         ranked = sorted(scores, key=lambda n: scores[n], reverse=True)
         if ranked and (len(ranked) == 1 or scores[ranked[0]] > scores[ranked[1]]):
             return ranked[0], f"{scores[ranked[0]][0]} of its statements printed {log.name}"
         return (next(iter(written)), f"a launch script sends its output to {log.name}") if len(written) == 1 else None
 
-    def _kinds(self, log: RunFile) -> dict[tuple[str, int], int]:
-        """The statements, by file and line, that may have printed lines of a log, with how many letters they fix."""
-        found = {}
-        for _, text in self.wording[log.name]:
-            for s in (m.statement for m in self.printed.all_of(text)):
-                found[s.file, s.line] = sum(c.isalpha() for c in s.fixed)
-        return found
+    def _kinds(self, log: RunFile) -> dict[tuple[str, int], str]:
+        """The statements, by file and line, that may have printed lines of a log, with the text that they fix."""
+        texts = (text for _, text in self.wording[log.name])
+        return {(m.statement.file, m.statement.line): m.statement.fixed for t in texts for m in self.printed.all_of(t)}
 
     def _by_elimination(self, offered: list[Command]) -> list[Program]:
         """The one program that launch scripts start, or the only one there is."""
@@ -354,6 +356,16 @@ class _Folder:
             or any(sends(c, log) for c in program.commands)
             or any(log.startswith(folder) for folder in records)
         }  # fmt: skip
+
+
+def _beside(log: RunFile, found: dict[str, Program]) -> tuple[str, str] | None:
+    """The program that printed the log of the same name with another ending: `train.log` and `train.err`."""
+    path = PurePosixPath(log.name)
+    for name, program in found.items():
+        for other in map(PurePosixPath, program.logs):
+            if (other.parent, other.stem) == (path.parent, path.stem):
+                return name, f"it printed {other}"
+    return None
 
 
 def _wordings(head: bytes) -> Iterator[tuple[int, str]]:

@@ -155,6 +155,8 @@ class _Folder:
             told += [c for name in records for c in of_record(self.text(name), name)]
             offered = [c for f in self.files if is_script(f) for c in of_script(self.text(f.name, 1 << 18), f.name)]
             programs = self._by_logs(told, offered) or self._by_elimination(offered)
+            if len(programs) == 1 and not programs[0].logs:  # whatever was printed here is its own
+                programs[0].logs = [log.name for log in self.logs]
             self._meant(programs)
             for program in programs:
                 self._furnish(program, offered)
@@ -325,9 +327,11 @@ class _Folder:
         rest = {f.name: f for f in self.files if f.name not in scripts and not self._is_written(f)}
         for log in program.logs:
             head = [(log, number, text) for number, text in self.wording.get(log, ())]
-            named = loaded((), (), self.tree, head, rest, self.text, self.root) | self._namesakes(log, rest)
+            named = loaded((), (), self.tree, head, rest, self.text, self.root) | self._namesakes([log], rest)
             program.accounted |= {log} if named else set()
             program.configs |= {n: how for n, how in named.items() if n not in program.reached}
+        if not program.configs.keys() - scripts:
+            program.configs |= self._namesakes(sorted(f"{folder}/" for folder in self.written), rest)
         known = {n: how for n, how in program.configs.items() if n not in scripts}
         given = loaded(program.commands, program.reached, self.tree, (), rest, self.text, self.root, known)
         program.configs |= {n: how for n, how in given.items() if n not in program.configs}
@@ -336,14 +340,14 @@ class _Folder:
     def _is_written(self, f: RunFile) -> bool:
         return f.role == "config" and PurePosixPath(f.name).parent.as_posix() in self.written
 
-    def _namesakes(self, log: str, files: dict[str, RunFile]) -> dict[str, str]:
-        """The config that is called as a log or the folder of its run is."""
-        path = PurePosixPath(log.removeprefix(self.root))
-        words = {p for p in (*path.parts[:-1], path.stem) if not _ORDINARY.match(p)}
+    def _namesakes(self, outputs: list[str], files: dict[str, RunFile]) -> dict[str, str]:
+        """The config that is called as a log or the folder of a run is, where only one is."""
+        paths = [PurePosixPath(name.removeprefix(self.root)) for name in outputs]
+        words = {p for path in paths for p in (*path.parts[:-1], path.stem) if not _ORDINARY.match(p)}
         named = [
             n for n, f in files.items() if f.role == "config" and not is_script(f) and PurePosixPath(n).stem in words
         ]
-        return {named[0]: f"{log} bears its name"} if len(named) == 1 else {}
+        return {named[0]: f"{outputs[0]} bears its name"} if len(named) == 1 else {}
 
     @staticmethod
     def _accounts(program: Program) -> set[str]:

@@ -139,7 +139,7 @@ class Parts:
         same = [n for n in self.configs if PurePosixPath(n).suffix == suffix or n.endswith(".py")]
         if same and self.accounted:
             return "bystander", f"the program loaded {same[0]}"
-        return "unknown", "nothing tells whether the program loaded it"
+        return "bystander", "nothing tells that the program loaded it"
 
 
 def is_data(f: RunFile, root: str = "") -> bool:

@@ -26,7 +26,7 @@ _WORD = r"(?<![\w\-]){}(?![\w\-])"
 def left_aside(
     files: Iterable[RunFile], question: str, lines: Callable[[RunFile], list[str]], root: str = ""
 ) -> dict[str, str]:
-    """Folders of runs that are not meant, with a slash at their ends, and why.
+    """Folders of runs that are not meant, with a slash at their ends, and logs of such; and why.
 
     A question that names some of the runs by their folders is about these. Otherwise a run that ended days before the
     newest began, and of which that one does not speak, was an earlier one.
@@ -35,12 +35,16 @@ def left_aside(
         lines: the first lines of a log.
     """
     aside: dict[str, str] = {}
+    files = list(files)
+    compares = _COMPARES.search(question)  # whoever compares means the earlier ones too
+    for runs in [] if compares else _logs(files, root):
+        aside |= {run.rstrip("/"): why for run, why in _earlier(runs, lines).items()}
     for runs in _groups(files, root):
         named = {run for run in runs if re.search(_WORD.format(re.escape(PurePosixPath(run).name)), question, re.I)}
         if named:
             told = ", ".join(sorted(PurePosixPath(r).name for r in named))
             aside |= {f"{run}/": f"the question is about {told}" for run in runs if run not in named}
-        elif not _COMPARES.search(question):  # whoever compares means the earlier ones too
+        elif not compares:
             aside |= _earlier(runs, lines)
     return aside
 
@@ -67,6 +71,15 @@ def _groups(files: Iterable[RunFile], root: str) -> list[dict[str, list[RunFile]
         if len(own) > 1:
             groups.append(own)
     return groups
+
+
+def _logs(files: Iterable[RunFile], root: str) -> list[dict[str, list[RunFile]]]:
+    """Logs beside each other in one folder, each a run of its own if its times say so."""
+    found: dict[str, dict[str, list[RunFile]]] = defaultdict(dict)
+    for f in files:
+        if f.role == "log" and f.name.startswith(root):
+            found[PurePosixPath(f.name).parent.as_posix()][f.name] = [f]
+    return [logs for logs in found.values() if len(logs) > 1]
 
 
 def _earlier(runs: Mapping[str, list[RunFile]], lines: Callable[[RunFile], list[str]]) -> dict[str, str]:

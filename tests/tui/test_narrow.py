@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -38,8 +39,8 @@ def test_the_verdict_is_on_top_and_stays_there_until_somebody_scrolls() -> None:
         for size in ((40, 12), (20, 5), (160, 50), (60, 20), NARROW):
             await pilot.resize_terminal(*size)
         await settled(pilot, lambda: VERDICT in rows(pilot)[1])
-        y = next(n for n, row in enumerate(rows(pilot)) if "[E146, " in row)
-        await pilot.click(offset=(rows(pilot)[y].index("E146") + 1, y))
+        y, cited = next((n, m) for n, row in enumerate(rows(pilot)) if (m := re.search(r"\[(E\d+), ", row)))
+        await pilot.click(offset=(cited.start(1) + 1, y))
         await settled(pilot, lambda: isinstance(pilot.app.screen, FileViewer))
         await shows(pilot, "dmesg_node17.txt:4")
         await pilot.press("escape")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -212,7 +213,12 @@ def _line(row: Row, shown: str) -> str:
     mark = f', hash: "{row.hash}"' if row.hash else ""
     why = f", why: {_quoted(row.why)}" if row.why else ""
     comment = f"  # {_printable(shown)[:160]}" if shown and row.label is None else ""
-    return f"- {{label: {row.label or 'null'}, key: {row.key}, at: {_quoted(row.at)}{value}{mark}{why}}}{comment}"
+    return f"- {{label: {row.label or 'null'}, key: {_key(row.key)}, at: {_quoted(row.at)}{value}{mark}{why}}}{comment}"
+
+
+def _key(key: str) -> str:
+    """A key as YAML takes it; one made of a word of the run may hold anything."""
+    return key if re.fullmatch(r"[A-Za-z_][\w.\-]*", key) else _quoted(key)
 
 
 def _quoted(text: str) -> str:

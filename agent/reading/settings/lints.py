@@ -253,6 +253,8 @@ def _meets(condition: dict[str, Any], by_name: dict[str, list[Setting]]) -> list
         return None if found else []
     if condition["op"] != "present" or not condition["setting"].startswith("other."):
         found = [s for s in found if not is_open(s.value)]
+    if condition["op"] == "present":
+        found = [s for s in found if not s.default]  # that an option has a default asks for nothing
     fitting = [s for s in found if _OPS[condition["op"]](s.value, condition.get("value"))]
     return fitting or None
 

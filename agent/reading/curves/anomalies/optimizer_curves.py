@@ -297,6 +297,7 @@ USUAL = {
     "adadelta": 1.0, "adagrad": 0.1, "prodigy": 1.0, "dadaptadam": 1.0, "dadaptation": 1.0, "shampoo": 0.1,
     "lars": 10.0, "lamb": 0.02, "rmsprop": 0.01,
 }  # fmt: skip
+_ANY = re.compile(r"\boptim\.[A-Z]\w+\(|\b(?:Adam|Lion)\w*\(")
 _MADE = re.compile(
     r"\b(?i:(ScaledAdam|Eve|SGD|Adafactor|Muon|Adadelta|Adagrad|Prodigy|DAdaptAdam|Shampoo|LARS|LAMB|RMSprop))\("
 )
@@ -318,7 +319,11 @@ def _named(ws: Workspace, reading: Settings) -> Iterator[tuple[RunFile, Line, st
     for s in (*reading.asked("optimizer"), *reading.used("optimizer")):
         if not s.file.good:
             yield s.file, s.line, str(s.value)
-    for file in [f for f in ws.by_role("code") if f.size < _BYTES and not f.good][:_FILES]:
-        for line in ws.lines(file):
-            if m := _MADE.search(line.text):
-                yield file, line, m[1]
+    made = [
+        (file, line, m[1] if (m := _MADE.search(line.text)) else "")
+        for file in [f for f in ws.by_role("code") if f.size < _BYTES and not f.good][:_FILES]
+        for line in ws.lines(file)
+        if _ANY.search(line.text) or _MADE.search(line.text)
+    ]
+    if all(name for _, _, name in made):  # of several kinds, one is chosen somewhere
+        yield from made

@@ -27,6 +27,9 @@ VENDORED = re.compile(
     r"|[^/]+\.egg-info)/|(?:^|/)(?:setup|conftest|noxfile)\.py$",
     re.IGNORECASE,
 )
+_FOR_TESTS = re.compile(
+    r"(?:^|[/_.-])(?:dev|docs?|tests?|lint|build|readthedocs)(?:[/_.-]|$)", re.IGNORECASE
+)  # requirements
 _OUTPUTS = ("metrics", "checkpoint", "trace", "record", "capture", "environment")
 _PRINTED = (".log", ".out", ".err", ".stdout", ".stderr", ".txt")  # endings of what programs print
 _MEASURES = re.compile(r"(?:^|/)(?:bench(?:mark)?(?:ing)?|throughput|profile|speed_?test)(?:_\w+)?\.py$")
@@ -100,7 +103,7 @@ class Parts:
             (SET_UP.search(inner) or VENDORED.search(inner)) and f.role not in _OUTPUTS and not printed
         ):
             return "bystander", "no part of a run by its name"
-        if f.role == "environment" and self.reached and not self._around(inner):
+        if f.role == "environment" and self.reached and (_FOR_TESTS.search(inner) or not self._around(inner)):
             return "bystander", "requirements of another part of the project"
         if f.role in _OUTPUTS:
             return "output", f"a file of {f.role}"

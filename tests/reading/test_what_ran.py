@@ -172,6 +172,13 @@ def test_a_run_that_ended_days_before_is_an_earlier_one(project: Path) -> None:
     assert [found[f"runs/{n}/out.log"] for n in ("aa", "bb", "cc")] == ["bystander", "output", "output"]
 
 
+def test_streams_of_one_process_are_no_runs_and_times_of_two_kinds_are_not_compared(project: Path) -> None:
+    log = (project / "train.log").read_text()
+    made(project, {"out/stdout.log": log, "out/stderr.log": "2026-01-03 10:00:00 W slow\n", "out/first.log": log})
+    found = parts(project)
+    assert {found[f"out/{n}.log"] for n in ("stdout", "stderr", "first")} == {"output"}
+
+
 def test_without_dates_in_logs_those_of_the_files_tell(project: Path) -> None:
     log = (project / "train.log").read_text()
     (project / "train.log").unlink()

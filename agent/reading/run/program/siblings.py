@@ -13,7 +13,8 @@ from ..files import RunFile
 LATER = 3 * 24 * 3600.0  # seconds between the end of a run and the start of one that does not go on from it
 _PARTS = re.compile(
     r"(?:^|[-_.])(?:rank|node|host|worker|proc(?:ess)?|gpu|attempt|restart|try|version|epoch|step|checkpoint|shard|part)s?[-_.]?\d*$"
-    r"|^\d+$|^(?:logs?|train\w*|eval\w*|val\w*|test\w*|data\w*|models?|outputs?|results?|metrics|tb|tensorboard|wandb|samples?)$",
+    r"|^\d+$|^(?:logs?|train\w*|eval\w*|val\w*|test\w*|data\w*|models?|outputs?|results?|metrics|tb|tensorboard|wandb|samples?"
+    r"|std(?:out|err)|console|launcher|nohup)$",
     re.IGNORECASE,
 )
 _COMPARES = re.compile(
@@ -77,26 +78,24 @@ def _logs(files: Iterable[RunFile], root: str) -> list[dict[str, list[RunFile]]]
     """Logs beside each other in one folder, each a run of its own if its times say so."""
     found: dict[str, dict[str, list[RunFile]]] = defaultdict(dict)
     for f in files:
-        if f.role == "log" and f.name.startswith(root):
+        if f.role == "log" and f.name.startswith(root) and not _PARTS.search(PurePosixPath(f.name).stem):
             found[PurePosixPath(f.name).parent.as_posix()][f.name] = [f]
     return [logs for logs in found.values() if len(logs) > 1]
 
 
 def _earlier(runs: Mapping[str, list[RunFile]], lines: Callable[[RunFile], list[str]]) -> dict[str, str]:
-    spans: dict[str, tuple[float, float]] = {}
-    texts: dict[str, str] = {}
-    for run, held in runs.items():
-        head = [line for f in held if f.role == "log" for line in lines(f)]
-        stamps = [s.value for s in map(stamp_of, head) if s is not None and s.kind == "date"] or _written(held)
-        if not stamps:
-            return {}
-        spans[run] = (min(stamps), max(stamps))
-        texts[run] = "\n".join(head)
+    texts = {run: [line for f in held if f.role == "log" for line in lines(f)] for run, held in runs.items()}
+    stamps = {run: [s.value for s in map(stamp_of, t) if s and s.kind == "date"] for run, t in texts.items()}
+    if not all(stamps.values()):  # times of two kinds are not compared
+        stamps = {run: _written(held) for run, held in runs.items()}
+    if not all(stamps.values()):
+        return {}
+    spans = {run: (min(times), max(times)) for run, times in stamps.items()}
     newest = max(spans, key=lambda r: spans[r][0])
     return {
         f"{run}/": f"it ended days before {PurePosixPath(newest).name} began"
         for run, (_, end) in spans.items()
-        if spans[newest][0] - end > LATER and PurePosixPath(run).name not in texts[newest]
+        if spans[newest][0] - end > LATER and not any(PurePosixPath(run).name in line for line in texts[newest])
     }
 
 

@@ -287,7 +287,8 @@ def sheet_of(file: RunFile, lines: list[Line], tree: ast.Module | None = None) -
         tree: of a Python file, where it has been parsed already.
     """
     name, suffix = file.name.lower(), _suffix(file)
-    if _NOT_SETTINGS.search(name) or file.role in ("checkpoint", "data", "trace", "record"):
+    words = file.role == "other" and name.endswith(".json")  # a vocabulary, or a table among the data
+    if _NOT_SETTINGS.search(name) or words or file.role in ("checkpoint", "data", "trace", "record"):
         return None
     if suffix not in _BY_SUFFIX and suffix != ".ipynb" and not name.rsplit("/", 1)[-1].startswith("dockerfile"):
         readable = suffix in _TEXT or file.role in ("log", "config", "environment")

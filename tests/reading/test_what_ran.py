@@ -302,6 +302,21 @@ def test_imports_are_followed_inside_the_folder() -> None:
     assert reached == set(sources) - {"src/pkg/unused.py", "other.py"}
 
 
+def test_classes_that_a_config_in_use_names_are_reached(tmp_path: Path) -> None:
+    files = {
+        "train.py": "print('config conf/config.yaml is read')\nprint('training has begun here')\n",
+        "conf/config.yaml": "model:\n  _target_: src.nets.net.Net\n  width: 8\n",
+        "src/nets/net.py": "from src.nets.layers import Layer\n",
+        "src/nets/layers.py": "class Layer: ...\n",
+        "src/nets/other.py": "class Other: ...\n",
+    }
+    folder = made(tmp_path, files)
+    (folder / "train.log").write_text(printed_by(folder, "train.py"))
+    found = parts(folder)
+    assert {n for n in found if found[n] == "program"} == {"train.py", "src/nets/net.py", "src/nets/layers.py"}
+    assert found["src/nets/other.py"] == "bystander"
+
+
 def test_bad_input_costs_nothing_but_what_it_is(tmp_path: Path) -> None:
     """Code that does not parse, configs in a circle, a program that is not there, a notebook, ten runs."""
     log = "step 1 loss 0.5\nstep 2 loss 0.25\n"

@@ -41,6 +41,7 @@ _RECORD = re.compile(
     r"|(?:doctor-run/try_\d+/)?(?:run|record|args|argv|cmd|command)\.json)$"
 )
 _MENTION = re.compile(r"((?:[\w.\-]+/)*[\w.\-]+\.py)(?:[:\"](?:, line )?\d+)")
+_TARGET = re.compile(r"""["']?(?:_target_|target|class_path)["']?\s*:\s*["']?([A-Za-z_]\w*(?:\.\w+)+)""")
 _BATCH = re.compile(r"\.(?:sbatch|slurm)$")
 _ORDINARY = re.compile(
     r"^(?:logs?|runs?|outputs?|train\w*|eval\w*|test\w*|models?|results?|stdout|stderr|console|main|saved|config)$",
@@ -211,7 +212,8 @@ class _Folder:
     @cached_property
     def written(self) -> set[str]:
         """Folders that hold what a run wrote; the top of the folder is none."""
-        outputs = (f for f in self.files if f.role in ("checkpoint", "metrics", "log") and not is_data(f, self.root))
+        kinds = ("checkpoint", "metrics", "log")
+        outputs = (f for f in self.files if f.role in kinds and not is_data(f, self.root) and not SET_UP.search(f.name))
         return {PurePosixPath(f.name).parent.as_posix() for f in outputs} - {".", self.root.rstrip("/")}
 
     @cached_property
@@ -336,6 +338,13 @@ class _Folder:
         given = loaded(program.commands, program.reached, self.tree, (), rest, self.text, self.root, known)
         program.configs |= {n: how for n, how in given.items() if n not in program.configs}
         program.accounted |= self._accounts(program)
+        entry = program.file.name
+        for name in [n for n in program.configs if n.endswith((".yaml", ".yml", ".json"))]:
+            for m in _TARGET.finditer(self.text(name, 1 << 17)):  # classes that a config names are made by the program
+                module = self.modules.named(m[1], entry) or self.modules.named(m[1].rpartition(".")[0], entry)
+                program.reached += (
+                    [n for n in self.modules.reached(module) if n not in program.reached] if module else []
+                )
 
     def _is_written(self, f: RunFile) -> bool:
         return f.role == "config" and PurePosixPath(f.name).parent.as_posix() in self.written

@@ -103,7 +103,6 @@ _SPLIT = re.compile(
 _MEASURES = re.compile(rb"(?i)loss|acc(?:uracy)?\b|_acc|epoch|\bsteps?\b|\biter|perplexity|\blr\b|time|memory|score")
 _STEPS = re.compile(rb'"(global_?step|step|_step|iteration|iter|epoch|loss|train[_/]loss|reward)"\s*:\s*["\d-]')
 _RECORDS = re.compile(rb'"(messages|conversations|prompt|text|instruction|content|completion|chosen|question)"\s*:')
-_VOCABULARY = re.compile(rb'"(?:added_tokens|vocab|merges)"\s*:\s*[\[{]')  # of a tokenizer
 _MLFLOW = re.compile(rb"\d{10,16} \S{1,32} -?\d+\r?\n")
 _PACKAGE = re.compile(
     rb"(?m)^[ \t]*[A-Za-z][\w.\-]*(?:\[[\w,]+\])?(?:==\d|(?:[ \t]*:)?[ \t]*v?\d+\.\d)[\w.+\-]*[ \t]*\r?$"
@@ -202,8 +201,6 @@ def _json(head: bytes) -> str:
         return "capture"
     if b'"traceEvents"' in head or b'"deviceProperties"' in head or (b'"ph":' in head and b'"ts":' in head):
         return "trace"  # of a profiler: too large and too full of names for the readers of logs and settings
-    if _VOCABULARY.search(head):
-        return "other"
     if start == b"[" and _RECORDS.search(head):
         return "data"
     return "metrics" if start == b"[" and _STEPS.search(head) else "config"

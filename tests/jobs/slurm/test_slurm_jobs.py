@@ -77,6 +77,7 @@ def explained(cluster: Cluster, log: Path) -> None:
         pytest.fail("the epilog:\n" + "\n".join(f"{p.name}: {p.read_text()[-3000:]}" for p in said))
 
 
+@pytest.mark.timeout(900)  # the epilog runs at low priority: beside busy processes its turn comes late
 def test_every_end_of_a_job_is_told_apart_and_the_epilog_explains_what_failed(cluster, here, place):
     (place / "train.py").write_text(TRAIN)
     (place / "eat.py").write_text(EATER)

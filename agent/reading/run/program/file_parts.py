@@ -30,6 +30,10 @@ VENDORED = re.compile(
 _FOR_TESTS = re.compile(
     r"(?:^|[/_.-])(?:dev|docs?|tests?|lint|build|readthedocs)(?:[/_.-]|$)", re.IGNORECASE
 )  # requirements
+_OF_A_MODEL = re.compile(
+    r"(?:^|/)(?:tokenizer[\w.\-]*|special_tokens_map|added_tokens|vocab|generation_config|preprocessor_config|chat_template)"
+    r"\.(?:json|jinja)$"
+)
 _OUTPUTS = ("metrics", "checkpoint", "trace", "record", "capture", "environment")
 _PRINTED = (".log", ".out", ".err", ".stdout", ".stderr", ".txt")  # endings of what programs print
 _MEASURES = re.compile(r"(?:^|/)(?:bench(?:mark)?(?:ing)?|throughput|profile|speed_?test)(?:_\w+)?\.py$")
@@ -113,6 +117,8 @@ class Parts:
             return self._log(f, printed, read)
         if f.role == "config" and PurePosixPath(name).parent.as_posix() in self.written:
             return "output", "it lies beside what the run wrote"
+        if _OF_A_MODEL.search(inner):
+            return "output", "it goes with a model"
         if f.role in ("code", "config") and self.whole:
             return self._left(f)
         return "unknown", "nothing tells"

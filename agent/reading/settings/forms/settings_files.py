@@ -278,6 +278,7 @@ COMMAND = re.compile(
 )
 _NO_COMMAND = (b"[", b"{", b" ", b"\t", b"", b"(", b"|", b"#")  # first characters of lines that are none
 _FENCE = re.compile(r"^\s*```\s*(\w*)")
+_WORDS = re.compile(rb'^\s*"(?:added_tokens|vocab|merges)"\s*:\s*[\[{]')  # of a tokenizer: words, no settings
 
 
 def sheet_of(file: RunFile, lines: list[Line], tree: ast.Module | None = None) -> tuple[str, Sheet] | None:
@@ -287,7 +288,7 @@ def sheet_of(file: RunFile, lines: list[Line], tree: ast.Module | None = None) -
         tree: of a Python file, where it has been parsed already.
     """
     name, suffix = file.name.lower(), _suffix(file)
-    words = file.role == "other" and name.endswith(".json")  # a vocabulary, or a table among the data
+    words = name.endswith(".json") and (file.role == "other" or any(_WORDS.search(line.data) for line in lines[:400]))
     if _NOT_SETTINGS.search(name) or words or file.role in ("checkpoint", "data", "trace", "record"):
         return None
     if suffix not in _BY_SUFFIX and suffix != ".ipynb" and not name.rsplit("/", 1)[-1].startswith("dockerfile"):

@@ -351,12 +351,14 @@ class _Folder:
 
     def _namesakes(self, outputs: list[str], files: dict[str, RunFile]) -> dict[str, str]:
         """The config that is called as a log or the folder of a run is, where only one is."""
-        paths = [PurePosixPath(name.removeprefix(self.root)) for name in outputs]
-        words = {p for path in paths for p in (*path.parts[:-1], path.stem) if not _ORDINARY.match(p)}
+        words: dict[str, str] = {}
+        for output in outputs:
+            path = PurePosixPath(output.removeprefix(self.root))
+            words |= {p: output for p in (*path.parts[:-1], path.stem) if not _ORDINARY.match(p)}
         named = [
             n for n, f in files.items() if f.role == "config" and not is_script(f) and PurePosixPath(n).stem in words
         ]
-        return {named[0]: f"{outputs[0]} bears its name"} if len(named) == 1 else {}
+        return {n: f"{words[PurePosixPath(n).stem]} bears its name" for n in named} if len(named) == 1 else {}
 
     @staticmethod
     def _accounts(program: Program) -> set[str]:

@@ -51,7 +51,12 @@ begin() {
     timeout 5 systemd-run --quiet --collect --no-block --unit="doctor-job-$job" --nice=10 \
       -p RuntimeMaxSec="$limit" -p MemoryMax=6G "${told[@]}" bash "$self" --work && return
   fi
-  cd / && setsid -f nice -n 10 timeout -k 10 "$limit" bash "$self" --work </dev/null
+  # slurmd kills what is left in its epilog's process group once this script has ended: on a busy machine also a
+  # second part that has no session of its own yet. So wait for its first word.
+  cd / && read -r -t 20 < <(
+    setsid -f bash -c 'echo begun; exec nice -n 10 timeout -k 10 "$@" >/dev/null' -- "$limit" bash "$self" --work \
+      </dev/null
+  )
 }
 
 # Whether this is the node that does it: the first of the job's; of a job that lost nodes the first that is left.

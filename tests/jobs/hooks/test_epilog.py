@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -43,11 +45,32 @@ def node(doctor: Doctor) -> Iterator[Path]:
 
 def ended(node: Path, state: str, job: int = 1, **more: str) -> subprocess.Popen[bytes]:
     """Start the second part for a job of `nobody` (of us, where we are not root) that ended in this state."""
+    return started(node, state, ("--work",), job, **more)
+
+
+def started(
+    node: Path, state: str, words: tuple[str, ...], job: int = 1, start_new_session: bool = False, **more: str
+) -> subprocess.Popen[bytes]:
+    """Start the hook as slurmd does after such a job."""
     (node / "scontrol.state").write_text(state)
     user = "nobody" if os.geteuid() == 0 else subprocess.check_output(["id", "-nu"], text=True).strip()
     env = {"PATH": f"{node}:/usr/bin:/bin:/usr/sbin:/sbin", "SLURM_JOB_ID": str(job), "SLURM_JOB_USER": user,
            "SLURM_NODELIST": "n[1-4]", "SLURMD_NODENAME": "n1", "SLURM_JOB_EXIT_CODE2": "0:0", "TMPDIR": str(node)}  # fmt: skip
-    return subprocess.Popen(["bash", str(node / "hook"), "--work"], env=env | more, cwd="/")
+    argv = ["bash", str(node / "hook"), *words]
+    return subprocess.Popen(argv, env=env | more, cwd="/", start_new_session=start_new_session)
+
+
+def test_the_second_part_outlives_the_group_that_slurmd_kills_also_where_it_is_slow_to_begin(node: Path) -> None:
+    """slurmd ends an epilog's process group with the script: what has no session of its own by then is lost."""
+    (node / "setsid").write_text('#!/bin/bash\nshift\n(sleep 1; exec /usr/bin/setsid "$@") &\n')
+    (node / "setsid").chmod(0o755)
+    (node / "systemd-run").write_text("#!/bin/bash\nexit 1\n")
+    (node / "systemd-run").chmod(0o755)
+    child = started(node, "FAILED", (), start_new_session=True)
+    assert child.wait(60) == 0
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    until(lambda: len(calls(node)) == 1, 60, "the second part was lost")
 
 
 def calls(node: Path) -> list[str]:

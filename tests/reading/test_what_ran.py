@@ -172,6 +172,39 @@ def test_a_run_that_ended_days_before_is_an_earlier_one(project: Path) -> None:
     assert [found[f"runs/{n}/out.log"] for n in ("aa", "bb", "cc")] == ["bystander", "output", "output"]
 
 
+DAY = "{day} 10:00:00 step 1: training loss 0.5, time 1.00ms\n{day} 10:00:09 step 2: training loss 0.4, time 1.00ms\n"
+
+
+@pytest.mark.parametrize(
+    ("question", "kept"),
+    [
+        ("Why is the loss so high?", {"out/pear/run.log"}),
+        ("Why did job-apple die?", {"logs/job-apple.out"}),
+        ("It is slower than the other job, why?", {"out/pear/run.log", "notes/fig.log"}),
+        ("It worked before, why not now?", {"out/pear/run.log", "logs/job-apple.out", "notes/fig.log"}),
+    ],
+)
+def test_logs_of_other_days_are_of_other_runs_wherever_they_lie(project: Path, question: str, kept: set[str]) -> None:
+    (project / "train.log").unlink()
+    days = {"logs/job-apple.out": "2026-01-03", "notes/fig.log": "2026-03-01", "out/pear/run.log": "2026-03-20"}
+    made(project, {name: DAY.format(day=day) for name, day in days.items()} | {"logs/apple.csv": "step,loss\n1,2\n"})
+    found = parts(project, question)
+    assert {name for name in days if found[name] == "output"} == kept
+    assert (found["logs/apple.csv"] == "bystander") == ("logs/job-apple.out" not in kept)  # a folder of nothing else
+
+
+def test_attempts_of_one_run_stay_together_however_long_it_takes(project: Path) -> None:
+    (project / "train.log").unlink()
+    days = [f"2026-01-{n:02}" for n in (1, 3, 5, 8)]
+    chain = {f"logs/slurm-{n}.out": DAY.format(day=day) for n, day in enumerate(days)}
+    long = DAY.format(day="2025-11-01") + "step 3: training loss 0.4\n" * 9000 + DAY.format(day="2026-01-02")
+    made(project, chain | {"logs/first.out": long})
+    assert {n for n, part in parts(project).items() if part == "output"} == {*chain, "logs/first.out"}
+    spoken = DAY.format(day="2026-05-01") + "resumed from logs/first/last.ckpt\n"
+    made(project, {"logs/second.out": spoken})
+    assert {n for n, part in parts(project).items() if part == "output"} == {"logs/first.out", "logs/second.out"}
+
+
 def test_streams_of_one_process_are_no_runs_and_times_of_two_kinds_are_not_compared(project: Path) -> None:
     log = (project / "train.log").read_text()
     made(project, {"out/stdout.log": log, "out/stderr.log": "2026-01-03 10:00:00 W slow\n", "out/first.log": log})

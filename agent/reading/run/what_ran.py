@@ -16,11 +16,13 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from .files import RunFile
+from ...core.errors import ParseError
+from .files import RunFile, open_regular
 from .lines import segments, strip, without_escapes
 from .program.commands import Command, of_log, of_record, of_script, sends
 from .program.configs import loaded
@@ -32,7 +34,7 @@ from .program.statements import Match, Printed, statements
 Read = Callable[[RunFile, int], bytes]
 
 ENTRIES, SOURCES, LOGS, RECORDS = 32, 120, 64, 64  # programs, sources, logs and records that are looked at
-HEAD, SOURCE = 1 << 17, 400_000  # bytes of a log and of a source
+HEAD, SOURCE, RIM = 1 << 17, 400_000, 1 << 15  # bytes of a log, of a source, and of a log's first and last lines
 LINES = 500  # lines of different wording of one log
 TELLING = 10  # letters of fixed text in all, by which a program is known
 _ACTS = re.compile(rb"(?m)^(?:if __name__\b|for |while |with |@hydra|[A-Za-z_][\w.]*\()")
@@ -203,7 +205,15 @@ class _Folder:
     def others(self) -> dict[str, str]:
         """Folders of other runs than the one that is meant."""
         known = [f for f in self.files if not is_data(f, self.root)]
-        return left_aside(known, self.question, lambda f: self.text(f.name, 1 << 16).split("\n"), self.root)
+        return left_aside(known, self.question, self._rims, self.root)
+
+    def _rims(self, log: RunFile) -> list[str]:
+        """The first and the last lines of a log; of a long one that is compressed the first alone."""
+        found = self.text(log.name, RIM).split("\n")
+        with suppress(OSError, ParseError), open_regular(log.path) as f:
+            if log.size > RIM and f.seek(max(log.size - RIM, RIM)):
+                found += f.read(RIM).decode(errors="replace").split("\n")
+        return found
 
     def of_another(self, name: str) -> str:
         """Why a file belongs to another run than the one that is meant; empty where it does not."""

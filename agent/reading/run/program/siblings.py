@@ -11,15 +11,20 @@ from ..clocks import stamp_of
 from ..files import RunFile
 
 LATER = 3 * 24 * 3600.0  # seconds between the end of a run and the start of one that does not go on from it
+FAR = 30 * 24 * 3600.0  # the same where the question compares: what is set beside a run is of its own weeks
 _PARTS = re.compile(
     r"(?:^|[-_.])(?:rank|node|host|worker|proc(?:ess)?|gpu|attempt|restart|try|version|epoch|step|checkpoint|shard|part)s?[-_.]?\d*$"
     r"|^\d+$|^(?:logs?|train\w*|eval\w*|val\w*|test\w*|data\w*|models?|outputs?|results?|metrics|tb|tensorboard|wandb|samples?"
     r"|std(?:out|err)|console|launcher|nohup)$",
     re.IGNORECASE,
 )
-_COMPARES = re.compile(
-    r"(?i)\b(?:than|compar\w+|versus|vs|both|either|earlier|previous\w*|before|used to"
-    r"|others?|last|since|differ\w*|same)\b"
+_COMPARES = re.compile(r"(?i)\b(?:than|compar\w+|versus|vs|both|either|others?|differ\w*|same)\b")
+_RECALLS = re.compile(  # earlier runs of the person's own are meant, however old
+    r"(?i)\b(?:earlier|previous\w*|used to|no longer|any ?more|ago|old(?:er)?|formerly|once (?:was|did|ran)"
+    r"|it (?:was|did|worked|ran)|(?:worked|was|were|did|done|ran|had|fine|same) \w* ?before"
+    r"|last (?:time|week|month|year|night|run|one|version|release)|yesterday"
+    r"|since (?:(?:the|our|my|we|i) )?(?:upgrad|updat|mov|switch|chang|new|last|\w+day)\w*"
+    r"|(?:in|since) (?:spring|summer|autumn|fall|winter|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*)\b"
 )
 _WORD = r"(?<![\w\-]){}(?![\w\-])"
 
@@ -29,24 +34,24 @@ def left_aside(
 ) -> dict[str, str]:
     """Folders of runs that are not meant, with a slash at their ends, and logs of such; and why.
 
-    A question that names some of the runs by their folders is about these. Otherwise a run that ended days before the
-    newest began, and of which that one does not speak, was an earlier one.
+    A question that names some of the runs by their folders is about these. Otherwise the newest is meant: what ended
+    days before it began, and of which it does not speak, was an earlier one, wherever its log lies.
 
     Args:
-        lines: the first lines of a log.
+        lines: the first and the last lines of a log.
     """
     aside: dict[str, str] = {}
     files = list(files)
-    compares = _COMPARES.search(question)  # whoever compares means the earlier ones too
-    for runs in [] if compares else _logs(files, root):
-        aside |= {run.rstrip("/"): why for run, why in _earlier(runs, lines).items()}
+    recalls = _RECALLS.search(question)
     for runs in _groups(files, root):
         named = {run for run in runs if re.search(_WORD.format(re.escape(PurePosixPath(run).name)), question, re.I)}
-        if named:
+        if named and not _COMPARES.search(question):
             told = ", ".join(sorted(PurePosixPath(r).name for r in named))
             aside |= {f"{run}/": f"the question is about {told}" for run in runs if run not in named}
-        elif not compares:
-            aside |= _earlier(runs, lines)
+    if not recalls:
+        left = [f for f in files if not any(f.name.startswith(folder) for folder in aside)]
+        gap = FAR if _COMPARES.search(question) else LATER
+        aside |= _earlier(left, question, lines, root, gap)
     return aside
 
 
@@ -74,37 +79,76 @@ def _groups(files: Iterable[RunFile], root: str) -> list[dict[str, list[RunFile]
     return groups
 
 
-def _logs(files: Iterable[RunFile], root: str) -> list[dict[str, list[RunFile]]]:
-    """Logs beside each other in one folder, each a run of its own if its times say so."""
-    found: dict[str, dict[str, list[RunFile]]] = defaultdict(dict)
-    for f in files:
-        if f.role == "log" and f.name.startswith(root) and not _PARTS.search(PurePosixPath(f.name).stem):
-            found[PurePosixPath(f.name).parent.as_posix()][f.name] = [f]
-    return [logs for logs in found.values() if len(logs) > 1]
-
-
-def _earlier(runs: Mapping[str, list[RunFile]], lines: Callable[[RunFile], list[str]]) -> dict[str, str]:
-    texts = {run: [line for f in held if f.role == "log" for line in lines(f)] for run, held in runs.items()}
-    stamps = {run: [s.value for s in map(stamp_of, t) if s and s.kind == "date"] for run, t in texts.items()}
-    if not all(stamps.values()):  # times of two kinds are not compared
-        stamps = {run: _written(held) for run, held in runs.items()}
-    if not all(stamps.values()):
+def _earlier(
+    files: list[RunFile], question: str, lines: Callable[[RunFile], list[str]], root: str, gap: float
+) -> dict[str, str]:
+    """Logs, and folders of nothing but such, of times that the question does not mean: of all but the newest."""
+    logs = {f.name: f for f in files if f.role == "log" and f.name.startswith(root)}
+    texts = {name: lines(f) for name, f in logs.items()}
+    spans = {name: (min(times), max(times)) for name, text in texts.items() if (times := _dates(text))}
+    if not spans:  # no log tells its day: the folders' own times do
+        spans = _written(_groups(files, root))
+        texts = {name: [] for name in spans}
+    meant = _meant(spans, [name for name in spans if names_run(question, name.removeprefix(root))], gap)
+    if len(meant) == len(spans):
         return {}
-    spans = {run: (min(times), max(times)) for run, times in stamps.items()}
-    newest = max(spans, key=lambda r: spans[r][0])
-    return {
-        f"{run}/": f"it ended days before {PurePosixPath(newest).name} began"
-        for run, (_, end) in spans.items()
-        if spans[newest][0] - end > LATER and not any(PurePosixPath(run).name in line for line in texts[newest])
+    said = [line for name in meant for line in texts[name]]
+    others = {name for name in spans if name not in meant and not _spoken_of(name.removeprefix(root), said)}
+    newest = max(meant, key=lambda name: spans[name])
+    last = spans[newest] == max(spans.values())
+    shown = newest.removeprefix(root)
+    why = f"it ended days before {shown} began" if last else f"it is of other days than {shown}, which is asked about"
+    return dict.fromkeys(_folders(others, files, logs, root), why)
+
+
+def _folders(others: set[str], files: list[RunFile], logs: Mapping[str, RunFile], root: str) -> list[str]:
+    """Logs and folders, with those above them that hold nothing of another run and no source."""
+    held: dict[str, set[str]] = defaultdict(set)
+    for name in (f.name for f in files if f.role in ("log", "metrics") or f.name.endswith(".py")):
+        for folder in PurePosixPath(name).parents:
+            held[f"{folder}/"].add(name)
+    inside = {
+        name: name in others or any(name.startswith(f"{o}/") for o in others) for name in set().union(*held.values())
     }
+    whole = [
+        folder for folder, names in held.items()
+        if folder not in ("./", root) and folder.startswith(root) and any(inside[n] for n in names)
+        and all(inside[n] or (n not in logs and not n.endswith(".py")) for n in names)
+    ]  # fmt: skip
+    return [*(name if name in logs else f"{name}/" for name in sorted(others)), *whole]
 
 
-def _written(files: Iterable[RunFile]) -> list[float]:
-    """When files were last written; those of a copy are all of one time, and tell nothing."""
-    found = []
-    for f in files:
+def _meant(spans: Mapping[str, tuple[float, float]], named: list[str], gap: float) -> set[str]:
+    """The runs of one time, with no gap between the end of one and the start of the next: the named's, or the last."""
+    eras: list[set[str]] = []
+    end = float("-inf")
+    for name in sorted(spans, key=lambda n: spans[n]):
+        if spans[name][0] - end > gap:
+            eras.append(set())
+        eras[-1].add(name)
+        end = max(end, spans[name][1])
+    about = [era for era in eras if era & set(named)]
+    return set().union(*(about or eras[-1:]))
+
+
+def _spoken_of(name: str, lines: list[str]) -> bool:
+    """Whether a run's own folder or log is named in what another printed."""
+    path = PurePosixPath(name)
+    own = [w for w in (*path.parts[:-1], path.stem) if not _PARTS.search(w) and len(w) > 2]
+    return any(word in line for word in own for line in lines)
+
+
+def _dates(lines: list[str]) -> list[float]:
+    return [s.value for s in map(stamp_of, lines) if s and s.kind == "date"]
+
+
+def _written(groups: list[dict[str, list[RunFile]]]) -> dict[str, tuple[float, float]]:
+    """When the files of runs beside each other were last written; those of a copy are all of one time."""
+    found: dict[str, tuple[float, float]] = {}
+    for run, files in (item for runs in groups for item in runs.items()):
         try:
-            found.append(f.path.stat().st_mtime)
+            times = [f.path.stat().st_mtime for f in files]
         except OSError:
-            return []
+            return {}
+        found[run] = (min(times), max(times))
     return found

@@ -12,14 +12,16 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 _LETTERS = 4  # of fixed text, the fewest by which a statement is known
 _PIECES = 40
 _LOGS = frozenset(
-    {"debug", "info", "warning", "warn", "error", "exception", "critical", "log", "log_message", "write",
-     "set_description", "set_description_str", "set_postfix_str", "secho", "echo", "log_info"}
-)  # fmt: skip
+    {"log", "log_message", "write", "set_description", "set_description_str", "set_postfix_str", "secho", "echo"}
+)
+_LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "deprecation"})
+# What a wrapper says beside the level: `rank_zero_warn`, `warning_once`, `info_rank0`, `log_dist`, `termwarn`.
+_BESIDE = frozenset({"log", "logger", "rank", "zero", "0", "on", "all", "ranks", "main", "once", "only", "advice", "dist"})
 _PERCENT = re.compile(r"%(?:\(\w+\))?[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?[diouxXeEfFgGcrsa]|%%")
 _BRACES = re.compile(r"\{\{|\}\}|\{[^{}]*\}")
 _NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
@@ -83,12 +85,22 @@ def statements(tree: ast.AST, file: str) -> list[Statement]:
 
 def _prints(call: ast.Call) -> str | None:
     """The level of a call that prints, `""` for print; None for any other call."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if "print" in name.lower() and call.args:
-        return ""
-    if name in _LOGS and call.args:
-        return name if name in ("debug", "info", "warning", "warn", "error", "exception", "critical") else ""
-    return None
+    name = _called(call)
+    return _level(name) if call.args and name else None
+
+
+@cache
+def _level(name: str) -> str | None:
+    words = re.sub(r"^_*term(?=log$|warn$|error$)", "", name.lower()).strip("_").replace("rank0", "rank_0").split("_")
+    levels = [w for w in words if w in _LEVELS]
+    if len(levels) == 1 and _BESIDE.issuperset(w for w in words if w not in _LEVELS):
+        return levels[0]
+    known = "print" in name.lower() or name in _LOGS or (words[0] == "log" and _BESIDE.issuperset(words))
+    return "" if known else None
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 class _Scopes:
@@ -105,17 +117,18 @@ class _Scopes:
     def arguments(self, call: ast.Call) -> Iterator[list[ast.expr]]:
         """What a call prints, once for each text that a name in it is given."""
         args = list(call.args)
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        name = _called(call)
         if name == "log" and len(args) > 1 and not _is_text(args[0]):
             args = args[1:]  # logger.log(level, message)
+        text = args[0].value if isinstance(args[0], ast.Constant) and isinstance(args[0].value, str) else ""
+        marks = len([m for m in _PERCENT.findall(text) if m != "%%"])
+        if _level(name) and not marks:
+            args = args[:1]  # behind a warning's text stand its category and its place
         held = self._texts.get(args[0].id, ()) if len(args) == 1 and isinstance(args[0], ast.Name) else ()
         if held:
             yield from ([text] for text in held)
-        elif len(args) > 1 and isinstance(args[0], ast.Constant) and isinstance(args[0].value, str):
-            if len(_PERCENT.findall(args[0].value)) >= len(args) - 1 and name in _LOGS:
-                yield [ast.copy_location(ast.BinOp(args[0], ast.Mod(), ast.Tuple(args[1:], ast.Load())), call)]
-            else:
-                yield args
+        elif len(args) > 1 and marks >= len(args) - 1 and (_level(name) or name in _LOGS):
+            yield [ast.copy_location(ast.BinOp(args[0], ast.Mod(), ast.Tuple(args[1:], ast.Load())), call)]
         else:
             yield args
 
@@ -220,22 +233,24 @@ class Printed:
         return found
 
 
-def _patterns(statement: Statement) -> Iterator[tuple[re.Pattern[str], str]]:
-    """One expression for each line that a statement prints, where it has fixed text of its own."""
+def lines_of(statement: Statement) -> Iterator[list[tuple[str | None, str | None]]]:
+    """The pieces of each line that a statement prints, where it has fixed text of its own; blanks as one."""
     lines: list[list[tuple[str | None, str | None]]] = [[]]
     for text, source in statement.pieces:
         for number, part in enumerate((text or "").split("\n") if source is None else [None]):
             if number:
                 lines.append([])
-            lines[-1].append((part, source))
+            lines[-1].append((_SPACES.sub(" ", part) if part is not None else None, source))
     for pieces in lines:
-        fixed = [_SPACES.sub(" ", t) for t, _ in pieces if t]
-        if sum(c.isalpha() for t in fixed for c in t) < _LETTERS:
-            continue
-        body = "".join(
-            re.escape(_SPACES.sub(" ", t)).replace("\\ ", " ?") if t is not None else "(.+?)" for t, _ in pieces
-        )
-        anchor = max((t.strip() for t in fixed), key=len)
+        if sum(c.isalpha() for t, _ in pieces for c in t or "") >= _LETTERS:
+            yield pieces
+
+
+def _patterns(statement: Statement) -> Iterator[tuple[re.Pattern[str], str]]:
+    """One expression for each line that a statement prints."""
+    for pieces in lines_of(statement):
+        body = "".join(re.escape(t).replace("\\ ", " ?") if t is not None else "(.+?)" for t, _ in pieces)
+        anchor = max((t.strip() for t, _ in pieces if t), key=len)
         try:
             # a logger's own head may hold a name or a time of any form; what print writes begins its line
             head = r"(?:^|^.{0,80}?[\s\]|:>-])" if statement.level else r"(?:^|^.{0,80}?(?:[\]|>:] ?| - ))"

@@ -43,6 +43,10 @@ def value_lints(ws: Workspace, reading: Settings) -> Iterator[Lint]:
     yield from _templates(mine)
     yield from _temperatures(mine)
     yield from _lengths(ws, mine)
+    for s, read in reading.instead:
+        if not s.file.good:
+            says = f"nothing that ran reads {s.key} = {s.value}; {read.key} is read, {read.value} unless set"
+            yield lint_at("ignored_setting", says, s, read)
 
 
 def _types(mine: list[Setting]) -> Iterator[Lint]:

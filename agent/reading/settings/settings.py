@@ -117,6 +117,8 @@ class Settings:
     """The reading. `problems` are one line each: `file: line N: what is wrong`.
 
     `open` are those that are set to what nobody can tell from the files: no values, but not absent either.
+    `unread` are those of configs in use that nothing which ran reads, `instead` the ones of them for which the program
+    reads another key, with the default of that.
     `elsewhere` are those whose place is not found yet, `code` is what the expressions of the programs come to.
     """
 
@@ -125,6 +127,8 @@ class Settings:
     duplicates: list[tuple[RunFile, str, Line, Line]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     open: list[Setting] = field(default_factory=list)
+    unread: list[Setting] = field(default_factory=list)
+    instead: list[tuple[Setting, Setting]] = field(default_factory=list)
     elsewhere: list[tuple[Setting, Known]] = field(default_factory=list)
     code: Effective | None = None
 
@@ -188,8 +192,30 @@ def _read(ws: Workspace) -> Settings:
         read_lines(file, lines, out, code)
     rows = cache(lambda name: {n.number: n for n in head(ws.lines(by_name[name]), SOURCE)} if name in by_name else {})
     put_where_decided(out, lambda name, number: (by_name[name], at) if (at := rows(name).get(number)) else None)
-    out.all = _settled(out.all, ws.ran)
+    out.all = _settled(_read_by_something(out, code), ws.ran)
     return out
+
+
+def _read_by_something(out: Settings, code: Effective) -> list[Setting]:
+    """Without keys of the programs' own configs that nothing which ran reads; those the map knows are set, to nothing.
+
+    A file none of whose keys the programs read is one that a library reads.
+    """
+    library = {s.file.name for s in out.sources if s.framework not in ("", "pytorch", "nanogpt")}
+    library |= {s.file.name for s in out.all if s.key.rpartition(".")[2] in ("_target_", "class_path")}
+    by_file: dict[str, list[tuple[Setting, bool | None]]] = defaultdict(list)
+    for s in out.all:
+        last = s.key.rpartition(".")[2].replace("-", "_")
+        if s.place.style in ("yaml", "json", "toml") and s.file.name not in library and last.isidentifier():
+            by_file[s.file.name].append((s, None if s.key.startswith("hydra.") else code.reads(s.file.name, last)))
+    unread: set[int] = set()
+    for found in by_file.values():
+        if len({s.key for s, read in found if read}) * 4 >= len({s.key for s, _ in found}):
+            unread |= {id(s) for s, read in found if read is False}
+    out.unread = [s for s in out.all if id(s) in unread]
+    kept = [s for s in out.all if id(s) not in unread]
+    out.instead = [(s, t) for s in out.unread if s.known for t in kept if t.name == s.name and t.default]
+    return kept
 
 
 def read_lines(file: RunFile, lines: list[Line], out: Settings, code: Effective | None = None) -> None:
@@ -247,6 +273,8 @@ def _held(leaf: Leaf, node: ast.expr, name: str, code: Effective) -> Iterator[tu
             leaf = replace(leaf, style="default")
         elif empty or (isinstance(node, ast.Constant) and node.value is None):  # it is there to be filled
             return
+    if leaf.style == "default" and code.unread_default(name, node, leaf.key):
+        return
     if leaf.note == "add_argument" and code.left_open(name):
         yield leaf, None
         return

@@ -96,7 +96,7 @@ def _evidence(ws: Workspace, s: Setting) -> Evidence:
 def _absences(ws: Workspace, reading: Settings) -> Iterator[Evidence]:
     """Settings that nobody set, where a framework of the program reads them and something acts on them."""
     known = settings_map()
-    present = {s.name for s in (*reading.all, *reading.open) if not s.used and not s.file.good}
+    present = {s.name for s in (*reading.all, *reading.open, *reading.unread) if not s.used and not s.file.good}
     mine = [
         (s, framework) for s in reading.sources
         if not s.file.good and s.format != "table" and s.asks and (framework := reading.own_framework(s))

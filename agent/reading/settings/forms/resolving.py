@@ -27,7 +27,7 @@ _TESTS: dict[type, Callable[[Any, Any], bool]] = {
     ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
 }  # fmt: skip
 _MOST = 1e15
-_CONFIG = re.compile(r"(?i)^(?:cfg|conf(?:ig)?|args?|opts?|hparams|hp|params|settings|options|c)$")
+CONFIG_NAME = re.compile(r"(?i)^(?:cfg|conf(?:ig)?|args?|opts?|hparams|hp|params|settings|options|c)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,7 +448,7 @@ class Resolving:
         root, *parts = dotted(node).split(".")
         if root == "self" and len(parts) > 1:
             root, *parts = parts
-        if not _CONFIG.search(root) or "?" in parts:
+        if not CONFIG_NAME.search(root) or "?" in parts:
             return None
         if len(parts) > 1 and (given := self.given.flag(".".join(parts))) is not None:
             return replace(given, sure=False) if given.sure else None

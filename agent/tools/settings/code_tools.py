@@ -41,7 +41,7 @@ def find_hazards(ws: Workspace) -> ToolResult:
     and prints tell, and what it needs (several processes, a GPU, a state that was taken up) was so. Excerpts are read
     as far as they parse. A hazard is not yet a cause.
     """
-    project, left = ws.memo("code project", lambda: _project(ws))
+    project, left = code_project(ws)
     if not project.codes:
         return not_applicable("no Python code among the run's files")
     evidence = [
@@ -117,8 +117,12 @@ def _matching(ws: Workspace, name: str) -> RunFile:
     return best[1]
 
 
-def _project(ws: Workspace) -> tuple[Project, int]:
+def code_project(ws: Workspace) -> tuple[Project, int]:
     """The code files that are read, with how many were left out for number or size."""
+    return ws.memo("code project", lambda: _project(ws))
+
+
+def _project(ws: Workspace) -> tuple[Project, int]:
     own = [f for f in ws.files if not _FOREIGN.search(f.name)]
     found = [f for f in own if f.name.endswith((".py", ".ipynb"))]
     found += [f for f in [f for f in own if _maybe_excerpt(f)][:EXCERPTS] if _is_excerpt(ws, f)]

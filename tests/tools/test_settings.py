@@ -6,6 +6,7 @@ import os
 import time
 
 import pytest
+from traindoctor.agent.reading.run.workspace import Workspace
 from traindoctor.agent.reading.settings.settings import read_settings as reading_of
 from traindoctor.agent.tools.settings.settings_tools import read_settings
 
@@ -154,3 +155,55 @@ def test_a_setting_given_another_way_is_not_absent(tmp_path):
         folder.mkdir()
         result = read_settings(workspace(folder, config_yaml=base + more))
         assert bool([e for e in evidence(result, "settings.asked.warmup_steps") if e.kind == "absent"]) is absent
+
+
+TEMPLATES = {
+    "a variable of OmegaConf": {"conf.yaml": "learning_rate: ${base.lr}\n"},
+    "a Jinja field": {"conf.yaml": "learning_rate: '{{ lr }}'\n"},
+    "a shell variable that nothing sets": {"run.sh": "python train.py --learning_rate $LR\n"},
+    "an environment variable in braces": {"run.sh": "python train.py --learning_rate=${LR}\n"},
+    "what a command prints": {"run.sh": "python train.py --learning_rate $(cat lr.txt)\n"},
+}
+
+
+@pytest.mark.parametrize("how", TEMPLATES)
+def test_what_stands_for_a_value_is_none_and_no_absence(tmp_path, how):
+    for name, text in TEMPLATES[how].items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    reading = reading_of(Workspace([tmp_path]))
+    assert not reading.asked("learning_rate")
+    assert [s.key for s in reading.open] == ["learning_rate"]
+
+
+def test_only_a_word_for_it_makes_a_resume_of_weights_to_begin_with(tmp_path):
+    reading = reading_of(workspace(tmp_path, a_yaml="init_from: runs/base/model.pt\n", b_yaml="init_from: resume\n"))
+    assert [(s.value, s.file.name) for s in reading.asked("resume_from")] == [("resume", "b.yaml")]
+
+
+def test_only_a_backend_of_processes_is_one(tmp_path):
+    code = "import torch\nnet = torch.compile(net, backend='eager')\n"
+    files = {"a_yaml": "backend: inductor\n", "b_yaml": "backend: gloo\n", "train_py": code}
+    reading = reading_of(workspace(tmp_path, **files))
+    assert [s.value for s in reading.asked("backend")] == ["gloo"]
+    assert [s.value for s in reading.asked("compile_backend")] == ["eager"]
+
+
+@pytest.mark.parametrize("before", ["timeout -s KILL 3600", "nice -n 10", "taskset -c 0-3", "python -u", "ionice -c 3"])
+def test_options_of_what_only_wraps_a_command_set_nothing(tmp_path, before):
+    line = f"{before} python train.py --lr 1e-4\n" if "python" not in before else f"{before} train.py --lr 1e-4\n"
+    reading = reading_of(workspace(tmp_path, run_sh=line))
+    assert {s.name for s in reading.all} <= {"learning_rate", "other.script"}
+
+
+def test_flags_before_a_word_that_ends_like_a_program_are_the_tools_own(tmp_path):
+    reading = reading_of(workspace(tmp_path, run_sh="swift rlhf --rlhf_type grpo --model m --external_plugins p.py\n"))
+    assert [s.value for s in reading.asked("model")] == ["m"]
+
+
+def test_the_choice_of_a_group_gives_way_to_the_command(tmp_path):
+    code = "import hydra\n@hydra.main(config_path='conf', config_name='config')\ndef main(cfg):\n    print(cfg.model.dim)\nmain()\n"
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/config.yaml").write_text("defaults:\n  - model: bag\n  - data: mail\n", encoding="utf-8")
+    (tmp_path / "run.sh").write_text("python train.py model=tree\n", encoding="utf-8")
+    (tmp_path / "train.py").write_text(code, encoding="utf-8")
+    assert [s.value for s in reading_of(Workspace([tmp_path])).asked("model")] == ["tree"]

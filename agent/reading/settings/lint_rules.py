@@ -48,8 +48,9 @@ def place_lints(ws: Workspace, reading: Settings) -> Iterator[Lint]:
     yield from _devices(ws, reading, mine)
     yield from _clipping(reading, mine)
     yield from _two_places(mine)
-    yield from _ports(mine)
-    yield from _unnumbered_nodes(mine)
+    given = [*mine, *(s for s in reading.open if not s.file.good)]  # a port that a variable holds is one
+    yield from _ports(given)
+    yield from _unnumbered_nodes(given)
     for file, key, first, second in reading.duplicates[:20]:
         if not file.good:
             yield Lint(

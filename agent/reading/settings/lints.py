@@ -256,7 +256,7 @@ def _meets(condition: dict[str, Any], by_name: dict[str, list[Setting]]) -> list
     if condition["op"] == "missing":
         return None if found else []
     if condition["op"] != "present" or not condition["setting"].startswith("other."):
-        found = [s for s in found if not is_open(s.value)]
+        found = [s for s in found if not is_open(s.value, condition["op"] != "present")]
     if condition["op"] == "present":
         found = [s for s in found if not s.default]  # that an option has a default asks for nothing
     fitting = [s for s in found if _OPS[condition["op"]](s.value, condition.get("value"))]

@@ -41,10 +41,12 @@ TOTAL_BUDGET = 32 << 20  # bytes of all files together
 _TRAINS = re.compile(r"\.backward\(|optimizer\.step\(|[Tt]rainer\(|def training_step")
 _ONLY_KNOWN = {"note", "table", "assignment", "variable", "dict", "default"}
 _PLACEHOLDER = re.compile(r"<[^<>]*>\Z|[\w.]*\(\.\.\.\)\Z")
+_TEMPLATE = re.compile(r"\$[({A-Za-z_@*]|\{\{")  # of a shell, OmegaConf, Jinja: what stands there later is not known
 _OPTIMIZER = re.compile(r"^(?:Adam\w*|SGD|Lion|Adafactor|Muon)\Z")
 _FORMS = {".py": ("python", ""), ".sh": ("shell", "flag"), ".bash": ("shell", "flag"), ".sbatch": ("shell", "flag"),
           ".yaml": ("yaml", "yaml"), ".yml": ("yaml", "yaml"), ".json": ("json", "json"), ".toml": ("toml", "toml"),
           ".log": ("text", "flag")}  # fmt: skip
+_GROUP = re.compile(r"^defaults\.\d+\.(?:override[ _])?/?")  # an entry of hydra's list of defaults
 _OWN_KEYS = {"tokenizer"}  # whose keys mean nothing but what it calls so itself
 # What a run measured: no setting, wherever it stands.
 RESULT = re.compile(
@@ -288,9 +290,13 @@ def _held(leaf: Leaf, node: ast.expr, name: str, code: Effective) -> Iterator[tu
         yield leaf, None
 
 
-def is_open(value: Any) -> bool:
-    """Whether a value is only what stands in its place: `<words>`, `len(...)`."""
-    return isinstance(value, str) and _PLACEHOLDER.match(value) is not None
+def is_open(value: Any, template: bool = True) -> bool:
+    """Whether a value is only what stands in its place: `<words>`, `len(...)`, `${name}`, `$(hostname):29400`."""
+    if isinstance(value, list):
+        return template and any(isinstance(v, str) and _TEMPLATE.search(v) for v in value)
+    if not isinstance(value, str):
+        return False
+    return _PLACEHOLDER.match(value) is not None or (template and _TEMPLATE.search(value) is not None)
 
 
 def _bounded(value: Any) -> Any:
@@ -357,25 +363,27 @@ def _opened(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) ->
 
 
 def resolved(leaf: Leaf, scope: str) -> tuple[Spelling, bool] | None:
-    """The spelling of a leaf; a keyword may be spelled with its call: `Trainer(devices=8)` is `trainer.devices`.
+    """The spelling of a leaf; a keyword is spelled with its call where the map knows that: `Trainer(devices=8)`.
 
     A switch `--no-x` that the map does not know says no to `x`.
     """
     known = settings_map()
     found = known.resolve(scope, leaf.key)
+    called = known.resolve(scope, f"{leaf.note}.{leaf.key}") if leaf.style == "keyword" and leaf.note else None
+    if called is not None and called[0].segments[:-1] == (normal(leaf.note),):
+        return called
     if found is None and leaf.note == "switch" and leaf.key[:3] in ("no-", "no_"):
         found = known.resolve(scope, leaf.key[3:])
         plain = found is not None and found[0].fixed is UNSET and isinstance(known.convert(found[0], False), bool)
         return (replace(found[0], invert=not found[0].invert), found[1]) if found and plain else None
-    if found is None and leaf.style == "keyword" and leaf.note:
-        found = known.resolve(scope, f"{leaf.note}.{leaf.key}")
-        return found if found and found[1] else None
     return found
 
 
 def canonical_value(found: tuple[Spelling, bool], value: Any, framework: str = "") -> tuple[str, Any] | None:
     """Name and converted value; None where a key that is only accepted anywhere carries something else."""
     spelling, own = found
+    if spelling.when and not re.fullmatch(spelling.when, str(value).strip(), re.IGNORECASE):
+        return None
     kind = settings_map().canonical[spelling.name].type
     if not own and framework in _OWN_KEYS:
         return None
@@ -454,7 +462,8 @@ def _owners(ran: Ran) -> Callable[[Setting], set[int]]:
 
 def _replaced(s: Setting, programs: list[Program]) -> bool:
     """Whether every command of the programs that load a config gives the key anew: `train.py x.yaml optim.lr=1e-4`."""
-    key, last = normal(s.key), normal(s.key.rpartition(".")[2])
+    key = normal(_GROUP.sub("", s.key))
+    last = key.rpartition(".")[2]
     full = (key, f"{PurePath(s.file.name).parent.name}.{key}")  # of hydra's groups the folder's name comes first
     commands = [c for p in programs for c in p.commands if c.arguments]
     return bool(commands) and all(

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -127,13 +127,14 @@ _META = {"type", "also", "default", "absent", "values", "min", "max", "instead",
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One way to write a canonical setting: the dotted tail of a key, and how its value converts."""
+    """One way to write a canonical setting: the dotted tail of a key, how its value converts, what it must be like."""
 
     name: str
     segments: tuple[str, ...]
     scale: float = 1.0
     fixed: Any = UNSET
     invert: bool = False
+    when: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ class SettingsMap:
                     clean = s
                     if kept_inside:
                         segments = (s.segments[0].lstrip("="), *s.segments[1:])
-                        clean = Spelling(s.name, segments, s.scale, s.fixed, s.invert)
+                        clean = replace(s, segments=segments)
                     self._add(framework, clean)
                     if framework != "also" and not kept_inside and framework not in _PRIVATE:
                         owners.setdefault(clean.segments, set()).add(c.name)
@@ -341,7 +342,7 @@ def _spelling(name: str, spelled: str | dict[str, Any]) -> Spelling:
         return Spelling(name, tuple(_part(p) for p in spelled.split(".")))
     return Spelling(
         name, tuple(_part(p) for p in spelled["key"].split(".")), float(spelled.get("scale", 1)),
-        spelled.get("as", UNSET), bool(spelled.get("invert")),
+        spelled.get("as", UNSET), bool(spelled.get("invert")), spelled.get("when", ""),
     )  # fmt: skip
 
 

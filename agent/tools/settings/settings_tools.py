@@ -121,7 +121,7 @@ _PROCESSES = ("world_size", "processes_per_node", "nodes", "gpus_per_node", "dat
 
 def _several(ws: Workspace, reading: Settings) -> bool:
     """Whether the run has, or may have, more than one process."""
-    told = [s.value for s in reading.all if s.name in _PROCESSES and not s.file.good]
+    told = [s.value for s in (*reading.all, *reading.open) if s.name in _PROCESSES and not s.file.good]
     counts = [v for v in told if isinstance(v, int) and not isinstance(v, bool)]
     return any(v > 1 for v in counts) or len(counts) < len(told) or any(f.rank for f in ws.files)
 

@@ -205,6 +205,8 @@ def _leaves(launch: Launch, known: dict[str, str], outside: set[str]) -> Iterato
         if m:
             yield from _assignment(m, word, known, prefix or launch.declares == "export", launch.group, outside)
     for stage in launch.stages:
+        if not stage.launches and (stage is not launch.stages[-1] or stage.name.startswith("python")):
+            continue  # options of `timeout` or `python` itself set nothing of a training
         short = programs().short.get(stage.name, {})
         passed, rest = passed_on(stage)
         own = [replace(w, text="--" + short[w.text]) if w.text in short else w for w in rest]

@@ -35,7 +35,7 @@ def spellings():
     for name, canonical in MAP.canonical.items():
         for framework, spelled in canonical.spelled.items():
             for s in spelled:
-                clean = Spelling(name, (s.segments[0].lstrip("="), *s.segments[1:]), s.scale, s.fixed, s.invert)
+                clean = Spelling(name, (s.segments[0].lstrip("="), *s.segments[1:]), s.scale, s.fixed, s.invert, s.when)
                 for form in FORMS.get(framework, ["yaml"]):
                     yield framework, name, clean, form
 

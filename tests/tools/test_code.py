@@ -53,6 +53,18 @@ HAZARDS = [
         "def penalty(batch):\n    mask = attention_mask[:, -response_length:]\n    kld = kld * mask\n",
     ),
     (
+        "unscaled_accumulation",
+        "for step in range(9):\n    for micro in range(accumulation):\n        loss = model(batch())\n        loss.backward()\n    opt.step()\n    opt.zero_grad()\n",
+        "for step in range(9):\n    for micro in range(accumulation):\n        loss = model(batch()) / accumulation\n        loss.backward()\n    opt.step()\n"
+        "for step in range(9):\n    for micro in range(micro_steps):\n        loss = model(batch())\n        loss /= micro_steps\n        loss.backward()\n    opt.step()\n"
+        "for epoch in range(epochs):\n    for x in loader:\n        loss = model(x)\n        loss.backward()\n        opt.step()\n",
+    ),
+    (
+        "unscaled_accumulation",
+        "def train(steps):\n    for n in range(cfg.grad_accum_steps):\n        scaler.scale(model(batch())).backward()\n    scaler.step(opt)\n    print(loss.item() * cfg.grad_accum_steps)\n",
+        "def train(steps):\n    for n in range(cfg.grad_accum_steps):\n        scaler.scale(model(batch()) / cfg.grad_accum_steps).backward()\n    scaler.step(opt)\n",
+    ),
+    (
         "prepared_twice",
         "model, optimizer = accelerator.prepare(model, optimizer)\nscheduler = accelerator.prepare(scheduler)\n"
         "optimizer, scheduler = accelerator.prepare(optimizer, scheduler)\n",

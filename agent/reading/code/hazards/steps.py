@@ -248,6 +248,7 @@ def _without_grad(s: Syntax, function: Function) -> bool:
 # Gradient accumulation: what is divided, cleared and stepped, and whether every micro-batch counts.
 
 _COUNT = re.compile(r"accum|grad_acc|iters_to_acc", re.IGNORECASE)
+_MICRO = re.compile(r"accum|micro_?(?:step|batch)", re.IGNORECASE)
 _SELF_SCALED = ("accelerator.accumulate", "deepspeed.initialize", "fabric.backward")
 # Where `accelerator.backward` learns by how much it divides; told nothing, it divides by one.
 _TOLD = ("gradient_accumulation_steps", "gradient_accumulation_plugin", "GradientAccumulationPlugin",
@@ -276,6 +277,20 @@ def gated(code: Code, project: Project) -> Iterator[Hazard]:
                 yield Hazard("zero_grad_in_accumulation", clear.lineno)
         if all(gate_of(s, call, loop) is gate for call in backward):
             yield Hazard("backward_in_gate", backward[0].lineno)
+
+
+@detects("unscaled_accumulation")
+def summed(code: Code, project: Project) -> Iterator[Hazard]:
+    """An inner loop over micro-batches calls backward on each loss as it is, and one step follows."""
+    s = code.syntax
+    for inner in s.every(ast.For):
+        backward = [c for c in calls_in(inner, "backward", "manual_backward") if s.loop_of(c) is inner]
+        ranged = isinstance(inner.iter, ast.Call) and last(inner.iter.func) in ("range", "trange")
+        if not backward or not ranged or not _MICRO.search(" ".join(names(inner.iter))) or steps_of(inner, OPTIMIZER):
+            continue
+        outer = s.loop_of(inner) or s.scope_of(inner)
+        if steps_of(outer, OPTIMIZER) and not code.mentions(*_SELF_SCALED) and not _divided(s, inner):
+            yield Hazard("unscaled_accumulation", backward[0].lineno)
 
 
 def _skips(loop: Loop, step: ast.Call) -> ast.If | None:

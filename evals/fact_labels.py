@@ -112,17 +112,18 @@ def row_of(evidence: Evidence) -> Row:
         at, mark = f"{file}:{evidence.line}", _hashed(evidence.text)
     else:
         at = f"{file} > {evidence.member}" if evidence.member else file or evidence.tool
-    return Row(evidence.key, at, short(evidence.value), mark)
+    return Row(evidence.key, at, short(evidence.value, evidence.key), mark)
 
 
-def short(value: Any) -> str:
-    """A value as it is compared: numbers to four digits, texts and lists by their beginning."""
+def short(value: Any, key: str = "") -> str:
+    """A value as it is compared: numbers to four digits, the rest by its beginning; a version (3.20) is no number."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, list | dict):
         value = json.dumps(value, sort_keys=True, default=str)
     try:
-        return f"{float(value):.4g}"
+        number = float("no number" if key.startswith("env.version.") else value)
+        return f"{number:.4g}"
     except ValueError:
         return _printable(str(value))[:_VALUE].strip()
 
@@ -189,7 +190,14 @@ def _row(said: dict[str, Any]) -> Row:
         raise ValueError(f"{said['key']} at {said['at']}: no label is called {label}")
     if label in LABELS[1:] and not why:
         raise ValueError(f"{said['key']} at {said['at']} is {label} without a why")
-    return Row(said["key"], str(said["at"]), short(said.get("value", True)), str(said.get("hash") or ""), label, why)
+    return Row(
+        said["key"],
+        str(said["at"]),
+        short(said.get("value", True), said["key"]),
+        str(said.get("hash") or ""),
+        label,
+        why,
+    )
 
 
 def written(labels: Labels, shown: dict[Row, str]) -> str:

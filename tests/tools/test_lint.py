@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 from traindoctor.agent.core.playbook import KNOWLEDGE
+from traindoctor.agent.reading.code.circumstances import NEEDS
 from traindoctor.agent.reading.settings.lints import _OPS
 from traindoctor.agent.reading.settings.settings_map import settings_map
 from traindoctor.agent.tools.settings.settings_tools import lint_settings
@@ -257,10 +258,70 @@ def test_a_name_that_the_map_knows_is_no_typo(tmp_path):
 def test_the_rules_are_sound():
     for rule, cases in yaml.safe_load((KNOWLEDGE / "lint.yaml").read_text()).items():
         for case in cases:
-            assert set(case) <= {"of", "not_of", "when", "unless", "says", "cite"}, rule
+            assert set(case) <= {"of", "not_of", "when", "unless", "says", "cite", "needs"}, rule
+            assert set(case.get("needs", ())) <= set(NEEDS), rule
             assert set(case.get("of", ())) | set(case.get("not_of", ())) <= set(settings_map().frameworks), rule
             for condition in (*case["when"], *case.get("unless", ())):
                 assert set(condition) <= {"setting", "op", "value", "side"}, rule
                 assert condition["op"] in {*_OPS, "missing"}, rule
                 name = condition["setting"]
                 assert name in settings_map().canonical or name.startswith("other."), (rule, name)
+
+
+def made(folder):
+    folder.mkdir()
+    return folder
+
+
+def test_a_lint_that_needs_a_gpu_is_none_of_a_run_on_the_cpu(tmp_path):
+    config = HF + "gradient_checkpointing: false\n"
+    assert look(lint_settings, made(tmp_path / "a"), config_yaml=config).of("lint.no_activation_checkpointing")
+    on_cpu = {"config_yaml": config + "use_cpu: true\n", "train_log": "training on the cpu\nstep 1 loss 2.0\n"}
+    assert not look(lint_settings, made(tmp_path / "b"), **on_cpu).of("lint.no_activation_checkpointing")
+
+
+TWO = "import argparse, torch\np = argparse.ArgumentParser()\n{}a = p.parse_args()\nprint('{} begins', {})\n"
+OPTIONS = "".join(
+    f"p.add_argument('--{n}')\n" for n in ("model", "learning_rate", "per_device_train_batch_size", "fp16", "bf16")
+)
+READS = "a.model, a.learning_rate, a.fp16, a.bf16"
+TRAINER = "from transformers import Trainer, TrainingArguments\n" + TWO.format(OPTIONS, "the training", READS)
+APART = {
+    "two programs of one script": {
+        "go_sh": "python train.py --learning_rate 4e-3 --per_device_train_batch_size 2 > train.log\npython judge.py --model meta/Llama-7B > judge.log\n",
+        "train_py": TRAINER, "judge_py": TWO.format(OPTIONS, "the judge", READS),
+        "train_log": "the training begins None 4e-3\n", "judge_log": "the judge begins meta/Llama-7B None\n",
+    },
+    "two commands of one program": {
+        "a_sh": "python train.py --learning_rate 4e-3 --per_device_train_batch_size 2 --bf16 true > a.log\n",
+        "b_sh": "python train.py --model meta/Llama-7B --fp16 true > b.log\n",
+        "train_py": TRAINER, "a_log": "the training begins None 4e-3\n", "b_log": "the training begins m None\n",
+    },
+    "two variants": {
+        "run_a/config_yaml": HF.replace("1.0e-5", "4.0e-3") + "bf16: true\n",
+        "run_b/config_yaml": "per_device_train_batch_size: 1\nmodel_name_or_path: meta/Llama-7B\nfp16: true\n",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", APART)
+def test_what_two_runs_were_given_is_not_taken_together(tmp_path, how):
+    files = {name.replace("/", "__"): text for name, text in APART[how].items()}
+    found = {e.key for e in look(lint_settings, tmp_path, **files).evidence}
+    assert not found & {"lint.lr_high_for_model", "lint.fp16_and_bf16"}
+
+
+def test_what_one_run_was_given_is_taken_together(tmp_path):
+    line = "python train.py --model meta/Llama-7B --learning_rate 4e-3 --per_device_train_batch_size 2 --bf16 true --fp16 true > a.log\n"
+    seen = look(lint_settings, tmp_path, a_sh=line, train_py=TRAINER, a_log="the training begins m 4e-3\n")
+    assert seen.of("lint.lr_high_for_model")
+    assert seen.of("lint.fp16_and_bf16")
+
+
+def test_an_option_that_the_program_declares_is_no_typo(tmp_path):
+    known = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--eval_file')\nprint('begins', p.parse_args().eval_file)\n"
+    line = "python train.py --per_device_train_batch_size 2 --eval_file x --num_train_epochs 1 > a.log\n"
+    log = {"a_log": "begins x\n"}
+    assert not look(lint_settings, made(tmp_path / "a"), a_sh=line, train_py=known, **log).of("lint.unknown_setting")
+    other = known.replace("eval_file", "files")
+    assert look(lint_settings, made(tmp_path / "b"), a_sh=line, train_py=other, **log).of("lint.unknown_setting")

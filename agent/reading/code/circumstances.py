@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 
 from ..logs.failures import failures
 from ..logs.roster import roster
 from ..run.program.commands import Command
 from ..run.program.syntax import Syntax, dotted, last, receiver
 from ..run.workspace import Workspace
+from ..settings.settings import read_settings
 from .reach import NO, PERHAPS, SURELY, Reach
 
 LOGS, LOG, ALL = 24, 1 << 20, 6 << 20  # logs that are searched, bytes of one, bytes of all
@@ -89,6 +90,10 @@ class Circumstances:
         """Whether a hazard is a fact about this run: its line ran, as far as can be told, and all its needs are met."""
         return self.reached(source, line) != NO and all(NEEDS[need](self, source, line) for need in needs)
 
+    def was(self, needs: Iterable[str]) -> bool:
+        """Whether the run was what something beside its code needs."""
+        return all(NEEDS[need](self, "", 0) for need in needs)
+
     def trains(self, source: str, line: int) -> bool:
         """Whether a line stands in a training loop, or in a function that such a loop calls."""
         return _in_training(self._sources[source], line)
@@ -111,13 +116,15 @@ class Circumstances:
         return list(self._made())
 
     def _made(self) -> Iterator[Reach]:
+        code = read_settings(self._ws).code
         for program in self._ws.ran.programs:
             sources = {n: self._sources[n] for n in program.reached if n in self._sources}
             if len(sources) < len(program.reached):
                 continue  # some of it is too large, or was left out
             names = {n.rsplit("/", 1)[-1]: n for n in sources}
             failed = frozenset((names[base], line) for base, line in self._frames if base in names)
-            yield Reach(self._ws.ran, program, sources, self._log_of(program.logs), failed)
+            decided = partial(code.decided, program.file.name) if code is not None else lambda _source, _test: None
+            yield Reach(self._ws.ran, program, sources, self._log_of(program.logs), failed, decided)
 
     def _log_of(self, names: list[str]) -> Callable[[str], bool] | None:
         files = [f for f in self._ws.files if f.name in names]
@@ -153,7 +160,7 @@ class Circumstances:
         if any(map(_SEVERAL.search, [*self._asked, self._launch])) or self._code(_SPAWNS):
             return True
         if not self._logs and not self._commands:
-            return self._code(_MANY)  # only code is at hand: what it is written for counts
+            return not self._sources or self._code(_MANY)  # only code is at hand: what it is written for counts
         seen = roster(self._ws)
         ranked = any(f.rank for f in self._ws.files) or len(seen.ranks) > 1 or (seen.world or 0) > 1
         return ranked or any(map(_RANKS.search, self._logs)) or bool(_RANKS.search(self._ws.question))

@@ -11,10 +11,19 @@ from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from ..run.files import Line, RunFile
-from ..run.program.syntax import Syntax
+from ..run.program.syntax import Syntax, notebook
+from ..run.workspace import Workspace
 from .circumstances import NEEDS, Circumstances
 
 T = TypeVar("T")
+
+FILES, BYTES, TOTAL = 200, 400_000, 1_500_000  # code files, bytes of one, bytes of all
+EXCERPTS = 60  # text files looked at for code
+_FOREIGN = re.compile(
+    r"(^|/)(site-packages|dist-packages|node_modules|\.git|\.venv|venv|build|third_party|__pycache__)(/|$)"
+    r"|(^|/)zero_to_(fp32|torch)\.py$"  # what DeepSpeed puts beside its checkpoints
+)
+_PYTHON = re.compile(r"(?m)^\s*(?:def \w+\(|class \w+\b.*:|import \w+|from [\w.]+ import |@[\w.]+$|for \w+.* in .+:$)")
 
 # classes of optimizers, by their names
 OPTIMIZERS = re.compile(r"^(?:\w*Adam\w*|\w*SGD|Adafactor|\w*Lion\w*|RMSprop|Adagrad|Muon|Lamb|LARS|Shampoo|SOAP)$")
@@ -112,3 +121,46 @@ def hazards(project: Project) -> list[tuple[Code, Hazard]]:
                     seen[hazard.name, hazard.line] = hazard
         found += [(code, h) for h in sorted(seen.values(), key=lambda h: (h.line, h.name))]
     return found
+
+
+# ----------
+# Which files are read as code.
+
+
+def code_project(ws: Workspace) -> tuple[Project, int]:
+    """The code files that are read, with how many were left out for number or size."""
+    return ws.memo("code project", lambda: _project(ws))
+
+
+def _project(ws: Workspace) -> tuple[Project, int]:
+    own = [f for f in ws.files if not _FOREIGN.search(f.name)]
+    found = [f for f in own if f.name.endswith((".py", ".ipynb"))]
+    found += [f for f in [f for f in own if _maybe_excerpt(f)][:EXCERPTS] if _is_excerpt(ws, f)]
+    codes: list[Code] = []
+    total = left = 0
+    for file in sorted(found, key=lambda f: (f.name.count("/"), f.name)):
+        if len(codes) >= FILES or file.size > BYTES or total + file.size > TOTAL:
+            left += 1
+            continue
+        codes.append(_code(ws, file))
+        total += file.size
+    launch = "\n".join(ws.text(f, 64 << 10) for f in ws.by_role("config")[:40])
+    run = Circumstances(ws, {code.file.name: code.syntax for code in codes}, launch)
+    return Project(codes, run, launch), left
+
+
+def _maybe_excerpt(file: RunFile) -> bool:
+    return file.role != "checkpoint" and file.size < 64 << 10 and file.name.endswith((".txt", ".md"))
+
+
+def _is_excerpt(ws: Workspace, file: RunFile) -> bool:
+    """Whether a text file holds Python code rather than the output of some."""
+    text = ws.text(file, 64 << 10)
+    lines = sum(1 for line in text.splitlines() if line.strip())
+    return "Traceback (most recent" not in text and len(_PYTHON.findall(text)) * 8 >= max(lines, 8)
+
+
+def _code(ws: Workspace, file: RunFile) -> Code:
+    lines: list[Line] = list(ws.lines(file))
+    source = "\n".join(line.text.rstrip("\r").replace("\0", " ") for line in lines)
+    return Code(file, lines, notebook(source) if file.name.endswith(".ipynb") else source)

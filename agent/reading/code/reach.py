@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from ..run.program.statements import Statement
 from ..run.program.syntax import Function, Loop, Syntax, dotted, last
 from ..run.what_ran import Program, Ran
-from .decided import Decided
 
 NO, PERHAPS, SURELY = 0, 1, 2
 
@@ -60,6 +59,7 @@ class Reach:
         sources: its sources by name.
         log: whether a text stands in the program's logs; None where they cannot be searched as a whole.
         failed: `(source, line)` of frames that a traceback names.
+        decided: whether a condition of a source holds, where that is known.
 
     Attributes:
         whole: whether all of the program is at hand; of an excerpt only branches and prints can be told.
@@ -72,9 +72,10 @@ class Reach:
         sources: Mapping[str, Syntax],
         log: Callable[[str], bool] | None,
         failed: frozenset[tuple[str, int]] = frozenset(),
+        decided: Callable[[str, ast.expr], bool | None] = lambda _source, _test: None,
     ) -> None:
         self._entry, self.sources, self._failed = program.file.name, sources, failed
-        self._decided = Decided(sources, self._entry, program.commands)
+        self._decided = decided
         self._dead = {name: list(self._untaken(name, s)) for name, s in sources.items()}
         self._bodies: dict[ast.AST, _Body] = {}
         self._aliases: dict[Syntax, dict[str, str]] = {}
@@ -115,7 +116,7 @@ class Reach:
     def _untaken(self, source: str, s: Syntax) -> Iterator[tuple[int, int]]:
         """First and last lines of branches that are not taken."""
         for n in s.every(ast.If, ast.While):
-            holds = self._decided.of(n.test, source)
+            holds = self._decided(source, n.test)
             part = n.body if holds is False else n.orelse if holds and isinstance(n, ast.If) else []
             if part:
                 yield part[0].lineno, part[-1].end_lineno or part[-1].lineno
@@ -318,13 +319,15 @@ def _called(s: Syntax, n: ast.AST) -> bool:
     return isinstance(above, ast.Call) and above.func is n
 
 
-def _conditional(s: Syntax, node: ast.AST, decided: Decided, source: str, until: ast.AST | None = None) -> bool:
+def _conditional(
+    s: Syntax, node: ast.AST, decided: Callable[[str, ast.expr], bool | None], source: str, until: ast.AST | None = None
+) -> bool:
     """Whether something undecided stands between a node and the body that it belongs to."""
     inner = node
     for n in s.above(node):
         if n is until or isinstance(n, Function | ast.Lambda):
             return isinstance(n, ast.Lambda)
-        if isinstance(n, ast.If | ast.IfExp | ast.While) and inner is not n.test and decided.of(n.test, source) is None:
+        if isinstance(n, ast.If | ast.IfExp | ast.While) and inner is not n.test and decided(source, n.test) is None:
             return True
         if isinstance(n, ast.ExceptHandler) or (isinstance(n, ast.BoolOp) and inner is not n.values[0]):
             return True

@@ -33,12 +33,16 @@ _COUNTS_ITSELF = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Lint:
-    """A fact about settings, with the lines it stands on (none where it is an absence)."""
+    """A fact about settings, with the lines it stands on (none where it is an absence), and what it needs of the run.
+
+    `needs` are names of `reading.code.circumstances.NEEDS`: of what the run was, as hazards in code have them.
+    """
 
     rule: str
     says: str
     lines: list[tuple[RunFile, Line]] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
+    needs: tuple[str, ...] = ()
 
 
 def place_lints(ws: Workspace, reading: Settings) -> Iterator[Lint]:

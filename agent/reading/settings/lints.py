@@ -6,13 +6,16 @@ lints(workspace, read_settings(workspace))   -> [Lint, ...], one for each rule a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...core.own_files import KNOWLEDGE, read_table
+from ..run.program.commands import Command, sends
+from ..run.what_ran import Ran
 from .lint_rules import Lint, arithmetic_lints, lines_of, lint_at, named, place_lints, whole
-from .settings import Setting, Settings, is_open
+from .settings import Setting, Settings, Source, is_open, owners_of
 from .settings_map import settings_map
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ _STATISTIC = re.compile(
 _TYPICAL = re.compile(
     r"(?i)per (?:row|sample|example|record|prompt)|typical|mean|average|avg|median|max|longest|p9\d|min"
 )
+STARTS = 8  # starts or variants of a folder that are looked at one by one
 _POLICIES = {"slime", "verl", "openrlhf", "trl", "nemo_rl"}
 # Real keys of frameworks that look like a known one with a typo.
 _REAL = {"model_type", "data_path", "log_dir", "optimizers", "lora_config"}
@@ -39,7 +43,7 @@ def value_lints(ws: Workspace, reading: Settings) -> Iterator[Lint]:
     """All lints of this module."""
     mine = [s for s in reading.all if not s.file.good]
     yield from _types(mine)
-    yield from _typos(mine)
+    yield from _typos([s for s in mine if reading.code is None or not reading.code.declares(s.key)])
     yield from _templates(mine)
     yield from _temperatures(mine)
     yield from _lengths(ws, mine)
@@ -197,12 +201,59 @@ def _digits(text: Any) -> int:
 
 def lints(ws: Workspace, reading: Settings) -> Iterator[Lint]:
     """All lints of a reading, which need not be the run's own: `what_if` passes one with a setting changed."""
-    seen: set[tuple[str, str]] = set()
-    computed = (*arithmetic_lints(reading), *place_lints(ws, reading), *value_lints(ws, reading))
-    for lint in (*_conditions(reading), *_folklore(reading), *computed):
-        if (lint.rule, lint.says) not in seen:
-            seen.add((lint.rule, lint.says))
-            yield lint
+    found: dict[tuple[str, str], Lint] = {}
+    for part in parted(reading, ws.ran):
+        computed = (*arithmetic_lints(part), *place_lints(ws, part), *value_lints(ws, part))
+        here: set[tuple[str, str]] = set()
+        for lint in (*_conditions(part), *_folklore(part), *computed):
+            key = (lint.rule, lint.says)
+            if key not in here:
+                here.add(key)
+                found.setdefault(key, replace(lint, lines=[])).lines.extend(lint.lines)
+    yield from found.values()
+
+
+def parted(reading: Settings, ran: Ran) -> list[Settings]:
+    """The settings of each start of each program, or of each variant: what another was given is not among them."""
+    starts = [
+        (n, c) for n, p in enumerate(ran.programs) for c in (*dict.fromkeys(p.commands), *[None][: not p.commands])
+    ]
+    variants = {s.file.variant for s in reading.sources if s.file.variant and not s.file.good}
+    if 1 < len(starts) <= STARTS:
+        mine = _starts_of(starts, ran)
+        return [_part(reading, lambda s, n=n: n in mine(s)) for n in range(len(starts))]
+    if 1 < len(variants) <= STARTS:
+        return [_part(reading, lambda s, v=v: s.file.variant in (None, v)) for v in sorted(variants)]
+    return [reading]
+
+
+def _part(reading: Settings, holds: Callable[[Setting | Source], bool]) -> Settings:
+    kept = {name: [s for s in getattr(reading, name) if holds(s)] for name in ("all", "open", "unread", "sources")}
+    return replace(reading, **kept, instead=[pair for pair in reading.instead if all(map(holds, pair))])
+
+
+def _starts_of(starts: list[tuple[int, Command | None]], ran: Ran) -> Callable[[Setting | Source], set[int]]:
+    """Tells which starts a setting or a file of some may belong to."""
+    owners = owners_of(ran)
+
+    def of(s: Setting | Source) -> set[int]:
+        name = s.file.name
+        line = s.line.number if isinstance(s, Setting) and s.place.style in ("flag", "override") else 0
+        before = [c.line for _, c in starts if c and c.file == name and c.line <= line]
+        programs = owners(s)
+        mine = {i for i, (n, _) in enumerate(starts) if n in programs} or set(range(len(starts)))
+        ways: tuple[Callable[[Command], bool], ...] = (
+            lambda c: c.file == name and c.line == max(before, default=0),
+            lambda c: not before and c.file == name,
+            lambda c: any(word.endswith(name) or name.endswith(f"/{word.lstrip('@./')}") for word in c.arguments),
+            lambda c: sends(c, name),
+        )
+        for way in ways:
+            if found := {i for i in mine if (c := starts[i][1]) is not None and way(c)}:
+                return found
+        return mine
+
+    return of
 
 
 @cache
@@ -246,7 +297,7 @@ def _case(rule: str, case: dict[str, Any], by_name: dict[str, list[Setting]], se
     says = re.sub(r"\{(\w+)\}", lambda m: str(values.get(m[1], m[0]))[:80], case["says"])
     for name in case.get("cite", ()):
         cited += by_name.get(name, [])[:1]
-    return Lint(rule, says, [(s.file, s.line) for s in cited], searched)
+    return Lint(rule, says, [(s.file, s.line) for s in cited], searched, tuple(case.get("needs", ())))
 
 
 def _meets(condition: dict[str, Any], by_name: dict[str, list[Setting]]) -> list[Setting] | None:

@@ -346,7 +346,7 @@ def _settings(leaf: Leaf, file: RunFile, form: str, framework: str, line: Line) 
             yield Setting(
                 other, implied, leaf.key, scope, file, line, place, leaf.used, found[1], leaf.group, "implied"
             )
-    elif leaf.style not in _ONLY_KNOWN and _worth_keeping(leaf):
+    elif leaf.style not in _ONLY_KNOWN and _worth_keeping(leaf) and not _GROUP.match(leaf.key):
         key = ".".join(normal(p) for p in leaf.key.split("."))[:160]
         yield Setting(
             f"other.{key}", value, leaf.key, scope, file, line, place, leaf.used, False, leaf.group, leaf.note
@@ -412,7 +412,7 @@ def _settled(found: list[Setting], ran: Ran) -> list[Setting]:
 
     Defaults give way to whatever is given or printed, keys of configs to words of all commands that load them.
     """
-    owners = _owners(ran)
+    owners = owners_of(ran)
     given: dict[tuple[str, str], list[set[int]]] = defaultdict(list)
     for s in found:
         if s.known and not s.default:
@@ -440,7 +440,7 @@ def _settled(found: list[Setting], ran: Ran) -> list[Setting]:
     return out
 
 
-def _owners(ran: Ran) -> Callable[[Setting], set[int]]:
+def owners_of(ran: Ran) -> Callable[[Setting | Source], set[int]]:
     """Tells the numbers of the programs that a setting belongs to: of a script those that its command starts."""
     files: dict[str, set[int]] = defaultdict(set)
     started: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -450,11 +450,12 @@ def _owners(ran: Ran) -> Callable[[Setting], set[int]]:
         for command in program.commands:
             started[command.file].append((command.line, number))
 
-    def of(s: Setting) -> set[int]:
-        lines = [(line, n) for line, n in started.get(s.file.name, ()) if line <= s.line.number]
-        if s.place.style == "flag" and lines:
-            nearest = max(line for line, _ in lines)
-            return {n for line, n in lines if line == nearest}
+    def of(s: Setting | Source) -> set[int]:
+        line = s.line.number if isinstance(s, Setting) and s.place.style == "flag" else 0
+        lines = [(at, n) for at, n in started.get(s.file.name, ()) if at <= line]
+        if lines:
+            nearest = max(lines)[0]
+            return {n for at, n in lines if at == nearest}
         return files.get(s.file.name, set())
 
     return of

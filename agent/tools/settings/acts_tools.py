@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...core.types import ToolResult
 from ...reading.code.acts import acts
+from ...reading.code.project import code_project
 from ...reading.run.workspace import Workspace
 from ..tool import clean, few, finding, not_applicable, tool
-from .code_tools import code_project
 
 EACH = 3  # statements of one kind in one file
 ALL = 40

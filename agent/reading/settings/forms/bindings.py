@@ -110,6 +110,14 @@ class Bindings:
                     self._target(inner, value, number, at, scope)
 
     @cached_property
+    def _places(self) -> dict[tuple[int, ...], ast.expr]:
+        return {_place(n): n for n in self.scopes if isinstance(n, ast.expr)}
+
+    def at(self, node: ast.expr) -> ast.expr | None:
+        """The expression that stands where one of another tree of the same text does."""
+        return node if node in self.scopes else self._places.get(_place(node))
+
+    @cached_property
     def runs_text(self) -> int:
         """The line of an `exec` at the top of the source, after which others' assignments hold; 0 without one."""
         found = [c.lineno for c in self.calls.get("exec", ()) if isinstance(self.scopes[c], ast.Module)]
@@ -144,6 +152,10 @@ class Bindings:
             if isinstance(block, list) and node in block:
                 return block[: block.index(node)]
         return []
+
+
+def _place(node: ast.expr) -> tuple[int, ...]:
+    return node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0
 
 
 def ends(block: list[ast.stmt]) -> bool:

@@ -78,6 +78,15 @@ class Effective:
         starts = self._of(name)
         return not starts or any(s.runs(name, node) for s in starts)
 
+    def decided(self, program: str, name: str, test: ast.expr) -> bool | None:
+        """Whether a test in a source holds in every start of a program, where that is sure.
+
+        Args:
+            test: may be of another tree of the same text.
+        """
+        found = {s.test(name, test) for s in self._starts.get(program, ()) if s.entry == program}
+        return found.pop() if len(found) == 1 else None
+
     def values(self, name: str, node: ast.expr) -> list[Known]:
         """What an expression comes to in each start that comes to it, each value once; empty where any is unknown."""
         found: dict[tuple[str, str, int], Known] = {}
@@ -144,6 +153,10 @@ class Effective:
         if not found or None in found:
             return None
         return any(f is not None and key in f for f in found)
+
+    def declares(self, key: str) -> bool:
+        """Whether a program has an option or a field of a class of this name."""
+        return any(key in s.declared for starts in self._starts.values() for s in starts[:1])
 
     def unread_default(self, name: str, node: ast.expr, key: str) -> bool:
         """Whether what runs reads others of the same parser or own class, but not what has this default."""

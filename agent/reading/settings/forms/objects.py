@@ -21,6 +21,7 @@ _WRAPS = {
     "copy", "to_container", "Munch", "munchify", "Box", "AttrDict", "DotDict", "Dict", "ConfigDict", "to_object",
     "resolve", "structured", "DotMap", "Path", "str", "expanduser", "read_text", "open", "read",
 }  # fmt: skip
+_PLAIN = ("int", "float", "str", "")  # types of options that are read as they stand
 _PARSES = {"parse_args", "parse_known_args", "parse_intermixed_args"}
 _OF_CLASS = {"cli", "parse", "CLI", "auto_cli"}  # tyro.cli(Config), draccus.parse(Config), simple_parsing.parse(Config)
 _MAKES = {"float": float, "int": int, "str": str, "bool": bool, "abs": abs, "round": round}
@@ -205,7 +206,7 @@ class Objects(Resolving):
         action = keywords.get("action")
         named = action.value if isinstance(action, ast.Constant) else dotted(action) if action is not None else ""
         switch = {"store_true": True, "store_false": False}.get(str(named))
-        given = self.given.flag(*names)
+        given, kind = self.given.flag(*names), dotted(keywords["type"]) if "type" in keywords else ""
         if given is None and not chosen.startswith("-"):
             declared = [
                 c for s in self.sources.values() for c in s.calls.get("add_argument", ())
@@ -216,8 +217,11 @@ class Objects(Resolving):
         if given is not None:
             if switch is not None:
                 return replace(given, value=switch)
-            text = dotted(keywords.get("type")) == "str" and not isinstance(given.value, list | bool)
-            return replace(given, value=str(given.value)) if text and given.sure else given if given.sure else None
+            if not given.sure:
+                return None
+            if kind == "str" and not isinstance(given.value, list | bool):
+                return replace(given, value=str(given.value))
+            return given if kind in _PLAIN else replace(given, sure=False)  # a type of its own may make anything of it
         if self.started_otherwise:
             return None
         default = keywords.get("default")
@@ -227,7 +231,6 @@ class Objects(Resolving):
         found = self.plain(self.get(default, source), source.name, default)
         if found is None:
             return None
-        kind = dotted(keywords.get("type"))
         value = parse(found.value) if isinstance(found.value, str) and kind in ("int", "float") else found.value
         return replace(found, value=value, sure=found.sure and self.given.known)
 

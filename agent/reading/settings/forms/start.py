@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from ...run.program.syntax import Function, last
@@ -49,6 +50,12 @@ class Start(Objects):
     def value(self, name: str, node: ast.expr) -> Known | None:
         """What an expression comes to; of something outside the folder its dotted name."""
         return self.plain(self.get(node, self.sources[name]), name, node)
+
+    def test(self, name: str, test: ast.expr) -> bool | None:
+        """Whether a test holds, where that is sure; it may be of another tree of the same text."""
+        source = self.sources.get(name)
+        own = source.at(test) if source is not None else None
+        return None if source is None or own is None else self.decided(own, source)
 
     # ----------
     # Which code runs.
@@ -217,6 +224,12 @@ class Start(Objects):
                         named = self.foreign(self.get(c.func, source))
                         if named.split(".")[0] in _LIBRARIES and self.comes_to(source, c):
                             yield c
+
+    @cached_property
+    def declared(self) -> frozenset[str]:
+        """Names of all options and of all fields with a type."""
+        fields = (name for s in self.sources.values() for scope, name in s.bound if isinstance(scope, ast.ClassDef))
+        return frozenset((*self.options().held, *fields))
 
     # ----------
     # Names that what runs reads: attributes, keys, parameters.

@@ -21,9 +21,10 @@ from traindoctor.agent.reading.run.files import RunFile
 FILE = RunFile("train.log", Path("train.log"), "log", 0)
 FACTS = {
     "loss.initial_value", "loss.final_value", "loss.decreasing", "loss.few_steps", "grad_norm.max", "grad_norm.last",
-    "learning_rate.peak", "learning_rate.constant", "learning_rate.warmup_seen", "throughput.value",
+    "learning_rate.peak", "learning_rate.warmup_seen", "throughput.value",
     "step_time.median", "step_time.jitter_ratio", "memory.steps_up", "eval.gap_ratio",
-    "reward.mean_last", "reward.rising", "kl.max", "clip_ratio.zero", "data_time.fraction", "entropy.falling",
+    "eval.initial_value", "eval.best_value", "eval.final_value",
+    "reward.mean_last", "reward.rising", "kl.max", "data_time.fraction", "entropy.falling",
 }  # fmt: skip
 common = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from ..run.records import Row, json_rows
 from .copies import mark_copies
 from .formats.metric_lines import LineReader, read_parts
 from .formats.metric_tables import SweepRow, Table, read_history, read_table
+from .formats.metric_text import BARE
 from .formats.printed_meaning import by_file_name, explain
 from .series import Series, Track
 from .stores import is_point, read_database, read_events, read_metric, read_wandb
@@ -107,16 +109,19 @@ _SETTINGS_SUFFIXES = {
 _BY_PARAMETER = "gradients.jsonl"  # a row for each parameter, which no curve can be made of
 _BIG = 128 << 20  # bytes from which a file is read in parts
 _FEW = 64  # series of a file beyond which (many ranks in one) no pace is taken from its stamps
+_LOGS, _HEAD = 64, 2000  # logs, and lines of each, that are looked at for what it began with
 _RESULT = re.compile(r"(?:^|/)(?:train_(?:loss|runtime|(?:samples|steps|tokens)_per_second)|total_flos)$")
+_SCORE = re.compile(r"(?i)acc|f1|score|auc|bleu|rouge|corr|iou|dice|top_?[15k]")
 _RL = {"reward", "reward_std", "policy_loss", "response_length", "zero_std_fraction"}
 
 
 @dataclass
 class Curves:
-    """Series of all files, tables that are not over time, and what could not be read."""
+    """Series of all files, tables that are not over time, means over whole runs, and what could not be read."""
 
     series: list[Series] = field(default_factory=list)
     sweeps: list[tuple[RunFile, list[SweepRow]]] = field(default_factory=list)
+    results: list[Series] = field(default_factory=list)
     failed: list[tuple[RunFile, str]] = field(default_factory=list)
 
     def of(self, *metrics: str, good: bool | None = None) -> list[Series]:
@@ -138,19 +143,22 @@ def _read(ws: Workspace) -> Curves:
         except ParseError as e:
             found.failed.append((file, str(e)))
             continue
-        series = [s for t in tracks if (s := t.finish(file)) is not None]
+        series = _without_other_bars([s for t in tracks if (s := t.finish(file)) is not None])
         rl = any(s.metric in _RL for s in series)
         for s in series:
             s.rl = rl
         if file.role == "log" and _is_plain(file):
             explain(ws.ran, file, series)
         by_file_name(file, series)
+        series = _without_doubtful(series)
         found.series += series
         if sweep:
             found.sweeps.append((file, sweep))
         if file.role == "log" and len(series) <= _FEW and _is_plain(file):
             found.series += paces(series)
-    found.series = _without_results(found.series)
+    series = _without_results(found.series)
+    kept = {id(s) for s in series}
+    found.series, found.results = series, [s for s in found.series if id(s) not in kept]
     mark_copies(found.series)
     return found
 
@@ -159,6 +167,42 @@ def _without_results(series: list[Series]) -> list[Series]:
     """Curves without the summary that transformers writes at the end: means over the whole run are no points."""
     ended = {home_of(s.file.name) for s in series if s.metric == "whole_run"}
     return [s for s in series if not (home_of(s.file.name) in ended and _RESULT.search(s.raw))]
+
+
+def _without_doubtful(series: list[Series]) -> list[Series]:
+    """Without curves named `val` alone, unless of the training loss's size, or above one and falling as losses do."""
+    bare = [s for s in series if s.raw.lower() in BARE]
+    losses = [
+        s.values[s.finite][0] for s in series if s.metric == "loss" and s.raw.lower() not in BARE and s.finite.any()
+    ]
+    return [s for s in series if not any(s is b for b in bare) or _like_loss(s, losses)]
+
+
+def _like_loss(s: Series, losses: list[float]) -> bool:
+    values = s.values[s.finite]
+    if not len(values) or _SCORE.search(s.expression):
+        return False
+    alike = any(0.2 * loss < values[0] < 5 * loss for loss in losses)
+    return alike if losses else bool(len(values) > 1 and values.max() > 1 and values[-1] < values[0] < 20)
+
+
+def _without_other_bars(series: list[Series]) -> list[Series]:
+    """Of bars that count up to several numbers that of the training: most losses stand beside it, or it is the fullest.
+
+    One that begins before that has moved is its part, of an epoch; others are scans before it, and evaluations.
+    """
+    bars = [s for s in series if s.metric == "bar_step_time"]
+    if len(bars) < 2:
+        return series
+    points = np.concatenate([s.offsets for s in series if s.metric == "loss"] or [np.array([], dtype=np.int64)])
+
+    def beside(s: Series) -> tuple[int, int]:
+        return int(((points >= s.offsets[0]) & (points <= s.offsets[-1])).sum()), s.count
+
+    main = max(bars, key=beside)
+    moved = next((int(o) for o, step in zip(main.offsets, main.steps, strict=True) if step > 0), 0)
+    own = {id(s) for s in bars if s is main or main.offsets[0] <= s.offsets[0] <= moved or s.rank != main.rank}
+    return [s for s in series if s.metric != "bar_step_time" or id(s) in own]
 
 
 def home_of(name: str) -> str:
@@ -222,6 +266,13 @@ def _json(file: RunFile) -> list[Track]:
 def line_at(series: Series, index: int) -> Line:
     """The line of a point, as it stands in its file."""
     return read_line_at(series.file, int(series.lines[index]), int(series.offsets[index]))
+
+
+def heads(ws: Workspace) -> Iterator[tuple[RunFile, Line]]:
+    """The first lines of each log, of the first rank alone where there are many: settings, data, what was loaded."""
+    for file in [f for f in ws.by_role("log") if not (f.good or f.rank)][:_LOGS]:
+        for line in islice(ws.lines(file), _HEAD):
+            yield file, line
 
 
 def read_line_at(file: RunFile, number: int, offset: int, limit: int = 1 << 14) -> Line:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ...core.types import Evidence
+from ..curves.curves import heads
 from ..run.files import Line, RunFile
+from ..run.program.syntax import constant, keyword, last
 from ..run.records import Record
+from ..settings.settings import read_settings
 
 if TYPE_CHECKING:
     from ..run.workspace import Workspace
@@ -118,7 +124,7 @@ def sources(ws: Workspace, path: str = "") -> list[Source]:
         path: name of a file or folder inside the run, or a pattern with `*`. A file that is named so is read
             whatever role it plays otherwise.
     """
-    named = [f for f in ws.files if matches(f.name, path)]
+    named = [f for f in (ws.files if path else of_the_run(ws, ws.files)) if matches(f.name, path)]
     found = [s for f in named if (s := _source(ws, f, bool(path)))]
     indexed = {s.file.name[: -len(".idx")] + ".bin" for s in found if s.kind == "megatron"}
     found = [s for s in found if s.file.name not in indexed]
@@ -189,6 +195,149 @@ def _printed(ws: Workspace, file: RunFile) -> bool:
     """Text that reports on something rather than being the data."""
     head = ws.text(file, 16 << 10)
     return bool(_REPORT.search(head))
+
+
+# ----------
+# Which of the data a run read, and which it wrote: its settings, its commands, its logs and the code that was reached
+# name files and folders. A file that none of them names, beside one that is named, is no data of this run.
+
+_PATH = re.compile(r"[^\s\\\"'|<>]{1,300}$")
+_OPENS = frozenset({
+    "open", "Path", "PurePath", "join", "joinpath", "glob", "rglob", "iglob", "listdir", "walk", "iterdir",
+    "load_dataset", "load_from_disk", "ImageFolder", "read_csv", "read_json", "read_parquet",
+})  # fmt: skip
+_WRITES = frozenset({"to_json", "to_csv", "to_parquet", "write_text", "write_bytes", "savetxt", "save_to_disk"})
+_DATA_FOLDER = re.compile(r"(?i)(?:^|/)(?:data|datasets?|corpus|corpora|raw_data)/")
+_ANY = "\0"  # what an expression puts into a name
+
+
+@dataclass(slots=True)
+class Named:
+    """Names of files and of folders that the run read, and of files that it wrote; `\\0` stands for any text."""
+
+    read: set[str] = field(default_factory=set)
+    folders: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+
+    def add(self, text: str, folder: bool) -> None:
+        """Take a text of settings or code; `folder`: a word without an ending may be one."""
+        text = re.sub(r"\{[^{}]*\}|%\(?\w*\)?[sd]|[*?]+", _ANY, text.strip().removeprefix("./").rstrip("/"))
+        if not _PATH.match(text) or "://" in text:
+            return
+        if "." in PurePosixPath(text).name.strip("."):
+            self.read.add(text)
+        elif text.strip("." + _ANY) and (folder or "/" in text):
+            self.folders.add(text)
+
+
+def of_the_run(ws: Workspace, files: list[RunFile]) -> list[RunFile]:
+    """These files without the data that the run did not read."""
+    aside = ws.memo("data aside", lambda: _aside(ws))
+    return [f for f in files if f.name not in aside]
+
+
+def is_written(ws: Workspace, file: RunFile) -> bool:
+    """Whether the code that was reached writes a file of this name, as it does with what a model said."""
+    return _meaning(_named(ws).written)(file.name)
+
+
+def _aside(ws: Workspace) -> frozenset[str]:
+    if not ws.ran.programs:
+        return frozenset()
+    found = _named(ws)
+    files = [f.name for f in ws.by_role("data") if not f.good]
+    read, folders, writes = map(_meaning, (found.read, found.folders, found.written))
+    written = set(filter(writes, files))
+    above = {n: [str(p) for p in PurePosixPath(n).parents if p.name] for n in files}
+    own = {n for n in files if n not in written and (read(n) or any(map(folders, above[n])))}
+    around = {PurePosixPath(n).parent for n in own}
+    left = (n for n in files if own and n not in own | written)
+    return frozenset(n for n in left if PurePosixPath(n).parent in around or _DATA_FOLDER.search(n))
+
+
+def _meaning(texts: set[str]) -> Callable[[str], bool]:
+    """Whether one of these paths, be it of another machine, means a file or a folder: their ends are the same."""
+    whole = {t for t in texts if _ANY not in t}
+    ends = {end for t in whole for end in _ends(t)}
+    shapes = "|".join(re.escape(t).replace(re.escape(_ANY), "[^/]*") for t in texts - whole)
+    pattern = re.compile(f"(?:^|/)(?:{shapes})$") if shapes else None
+    return lambda name: (
+        name in ends or not whole.isdisjoint(_ends(name)) or (pattern is not None and pattern.search(name) is not None)
+    )
+
+
+def _ends(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[n:]) for n in range(len(parts))]
+
+
+def _named(ws: Workspace) -> Named:
+    return ws.memo("data named", lambda: _read_names(ws))
+
+
+def _read_names(ws: Workspace) -> Named:
+    found = Named()
+    given: dict[str, set[str]] = {}  # options that are set, with what to
+    for s in read_settings(ws).all:
+        for value in s.value if isinstance(s.value, list) else [s.value]:
+            if isinstance(value, str):
+                found.add(value, folder=True)
+                given.setdefault(s.key.rpartition(".")[2].lstrip("-").replace("-", "_"), set()).add(value)
+    for program in ws.ran.programs:
+        for word in (w for c in program.commands for w in c.arguments):
+            found.add(word.rpartition("=")[2], folder=False)
+        for tree in (t for name in program.reached if (t := ws.ran.trees.get(name)) is not None):
+            _of_code(tree, found, given)
+    for _, line in heads(ws):
+        for word in re.findall(r"[\w./\-]+\.\w{2,8}\b", line.text[:2000]):
+            found.add(word, folder=False)
+    return found
+
+
+def _of_code(tree: ast.Module, found: Named, given: Mapping[str, set[str]]) -> None:
+    """Constants of a source; of options the defaults, where nothing else was given."""
+    passed: set[int] = set()
+    for node in ast.walk(tree):
+        if id(node) in passed:
+            continue
+        if (option := _option(node)) and option in given:
+            passed |= {id(n) for n in ast.walk(node)}
+        elif isinstance(node, ast.Call):
+            name = last(node.func)
+            texts = [t for n in ast.walk(node) if (t := _text(n))]
+            if name in _WRITES or (name == "open" and _to_write(node)):
+                found.written |= {t for t in texts if "." in t and _PATH.match(t)}
+                passed |= {id(n) for n in ast.walk(node)}
+            elif name in _OPENS:
+                for text in texts:
+                    found.add(text, folder=True)
+        elif text := _text(node):
+            found.add(text, folder=False)
+
+
+def _option(node: ast.AST) -> str:
+    """The name of an option that a field of a dataclass or `add_argument` declares."""
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return node.target.id
+    if isinstance(node, ast.Call) and last(node.func) == "add_argument":
+        flags = [v for a in node.args if isinstance(v := constant(a), str)]
+        return max(flags, key=len, default="").lstrip("-").replace("-", "_")
+    return ""
+
+
+def _to_write(call: ast.Call) -> bool:
+    mode = keyword(call, "mode") or (call.args[1] if len(call.args) > 1 else call.args[0] if call.args else None)
+    said = constant(mode)
+    return isinstance(said, str) and bool(re.fullmatch(r"[wax][bt+]*|r\+b?", said))
+
+
+def _text(node: ast.AST) -> str:
+    """A constant text, or one with gaps for what an expression puts in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(p.value) if isinstance(p, ast.Constant) else _ANY for p in node.values)
+    return ""
 
 
 # ----------

@@ -17,7 +17,7 @@ from ..run.lines import beginnings
 from ..run.records import RECORDS, Record, records
 from ..settings.settings import read_settings
 from . import record_questions, samples
-from .dataset_files import Fault, Limits, Row, Source, cited, told
+from .dataset_files import Fault, Limits, Row, Source, cited, of_the_run, told
 from .record_questions import Lengths, lengths
 from .sampling import Look
 from .token_files import TokenFile, arrays, flat, look_at_tokens, megatron
@@ -31,7 +31,7 @@ TRACE = 0.002  # share of records below which damaged characters are a fact abou
 EACH = 3  # rows shown of one key in one file
 TOTAL = 12  # of one key in all files
 QUIET = frozenset({
-    "records", "tool_turns", "sampled", "longest_tokens", "other_script", "sorted_by_label", "repetitive", "tokens",
+    "records", "tool_turns", "sampled", "other_script", "sorted_by_label", "repetitive", "tokens",
     "token_range", "repeated_share", "not_read", "odd_characters",
 })  # fmt: skip
 
@@ -149,7 +149,6 @@ def _lengths(ws: Workspace, looked: Look, found: Lengths, limit: int | None, out
     out.notes.append(
         f"{looked.source.file.name}: length median {median}, 95 % up to {high}, longest {longest} ({found.how})"
     )
-    out.add("longest_tokens", cited(ws, rows[order[0]], "data.longest_tokens", longest))
     over = [n for n in order if limit and counts[n] > limit * (1 if found.exact else 1.15)]
     for n in over[:2]:
         out.add("long_records", cited(ws, rows[n], "data.long_records", counts[n]), 0)
@@ -224,7 +223,7 @@ _CODE = re.compile(
 
 def fewer(ws: Workspace) -> Iterator[tuple[int, int, tuple[tuple[RunFile, Line], ...]]]:
     """The examples counted and the records of the one training file, with the lines of both."""
-    files = [f for f in ws.by_role("data") if _TRAIN.search(f.name) and not f.good]
+    files = [f for f in of_the_run(ws, ws.by_role("data")) if _TRAIN.search(f.name) and not f.good]
     if len(files) != 1:
         return
     held = records(ws, files[0])

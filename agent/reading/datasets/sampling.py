@@ -213,7 +213,7 @@ def picked(rows: Sequence[Row], where: str, count: int, seed: int) -> list[Row]:
 
 LOG = 256 << 20  # bytes of one file looked through for logged indices
 
-_EVENTS = ("loss.first_nan_step", "loss.first_inf_step", "loss.spike_step")
+_EVENTS = ("loss.first_nan_step", "loss.spike_step")
 _CONSUMED = re.compile(r"consumed[_ ]samples['\"]?\s*[:=|]\s*(\d+)")
 _INDICES = re.compile(
     r"""(?i)\b(?:sample_?|data_?|batch_?)?(?:indices|indexes|sample_ids|sample_idx|example_ids|doc_ids|idxs?)["']?\s*[:=]\s*"""

@@ -50,11 +50,11 @@ _LOGGED = 0.03  # of the way, by which the last line that is logged may stand be
 _FEWEST = 5  # steps; a shorter count is one of other things
 
 
-def at_planned_end(body: str, settings: Settings) -> bool:
+def at_planned_end(body: str, settings: Settings, log: RunFile | None = None) -> bool:
     """Whether a line of progress is of the last step, or near the end of the last epoch, that was asked for."""
     if _OTHER.search(body):
         return False
-    steps, epochs = _asked(settings, "max_steps"), _asked(settings, "epochs")
+    steps, epochs = _asked(settings, "max_steps", log), _asked(settings, "epochs", log)
     epoch, step = _EPOCH.search(body), _STEP.search(body)
     if epoch is None:
         return _reached(step, steps)
@@ -67,7 +67,7 @@ def at_planned_end(body: str, settings: Settings) -> bool:
     return _reached(step, steps) if step or _WITHIN.search(body) else number == count or epoch[2] is None
 
 
-def of_the_whole(body: str, texts: Iterable[str], settings: Settings) -> bool:
+def of_the_whole(body: str, texts: Iterable[str], settings: Settings, log: RunFile | None = None) -> bool:
     """Whether the counter of the log's last progress is one of the run: it never began anew, the epoch is the last.
 
     Args:
@@ -75,7 +75,7 @@ def of_the_whole(body: str, texts: Iterable[str], settings: Settings) -> bool:
     """
     step = _STEP.search(body)
     total = int(step[2]) if step and step[2] else 0
-    asked = int(_asked(settings, "epochs") or 0)
+    asked = int(_asked(settings, "epochs", log) or 0)
     highest, fell, first, last, count = 0, False, 1, None, 0
     for text in texts:
         if "tep" not in text and "iter" not in text and "po" not in text.lower():
@@ -89,7 +89,7 @@ def of_the_whole(body: str, texts: Iterable[str], settings: Settings) -> bool:
         if m := _EPOCH.search(text):
             first, last, count = min(first, int(m[1])), int(m[1]), int(m[2] or asked)
     if last is not None and count >= 2 and last < count - (first == 0):
-        steps = _asked(settings, "max_steps")
+        steps = _asked(settings, "max_steps", log)
         return step is not None and steps is not None and _near(int(step[1]), steps) and not fell
     # in the last epoch a count may have begun anew with each epoch
     return not fell or (last is not None and count >= 2)
@@ -113,12 +113,13 @@ def _reached(step: re.Match[str] | None, asked: float | None) -> bool:
     return _near(int(step[1]), float(step[2]) if step[2] else asked or 0.0)
 
 
-def _asked(settings: Settings, name: str) -> float | None:
-    """The largest number that a call, a configuration or a print gives; a default of the code where there is none."""
+def _asked(settings: Settings, name: str, log: RunFile | None) -> float | None:
+    """What a log prints of itself, else the largest number that anything gives; a default where there is none."""
     found = [
         s for s in (*settings.used(name), *settings.asked(name))
         if isinstance(s.value, int | float) and s.value > 0 and not s.file.good
     ]  # fmt: skip
+    found = [s for s in found if log is not None and s.file.name == log.name] or found
     return max((float(s.value) for s in found if not s.default or all(f.default for f in found)), default=None)
 
 
@@ -267,12 +268,12 @@ def _recorded(state: State, records: list[JobRecord]) -> State:
 def _planned(ws: Workspace, summary: FileSummary, place: Line) -> bool:
     """Whether the last progress is where the run was to end, by its line, by the log before and by what follows."""
     body, h, settings = body_of(place.data, summary), summary.harvest, read_settings(ws)
-    if summary.file.size > COUNTED or not at_planned_end(body, settings):
+    if summary.file.size > COUNTED or not at_planned_end(body, settings, summary.file):
         return False
     after = h.tail[max(0, place.offset + len(place.data) - h.tail_offset) :].decode(errors="replace")
     if phase_opened(after.split("\n")):
         return False
-    return of_the_whole(body, (line.text for line in ws.lines(summary.file)), settings)
+    return of_the_whole(body, (line.text for line in ws.lines(summary.file)), settings, summary.file)
 
 
 def _past(files: list[Ending], found: LogPass) -> set[str]:

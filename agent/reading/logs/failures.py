@@ -169,6 +169,12 @@ RUN_BUDGET, FILE_BUDGET = 12 << 20, 2 << 20  # bytes that are read closely
 FILE_SHARE = 8 << 10  # bytes that every troubled file gets, however many there are
 NOTES = 400  # lines of one kind that are kept of one file
 _FAILURES_KILLED = re.compile(r"SIG(?:KILL|SEGV|BUS|ABRT)")
+_CONNECTION = re.compile(r"(?i)connect|refused|timed? ?out|unreachable|no route|resol|not known")
+_SERVICE = re.compile(
+    r"(?i)urlopen|urllib|https?://|\bHTTPS?(?:Connection|Error)|requests\.exceptions|aiohttp|httpx|httpcore"
+    r"|\b(?:wandb|mlflow|comet(?:_ml)?|neptune|clearml|trackio|telemetry|tracking (?:server|ur[il])|sentry|webhook)\b"
+)
+_CLIENT = re.compile(r"/(?:urllib3?|http|requests|httpx|httpcore|aiohttp|wandb|mlflow|smtplib)(?:/|\.py$)")
 UNITS = 1500  # failures that are kept of one file
 
 
@@ -198,6 +204,16 @@ class Failures:
     def is_survived(self, file: str, number: int) -> bool:
         """Whether a line stands in the print of an exception that was caught."""
         return any(s.file.name == file and (s.start or s.line).number <= number <= s.line.number for s in self.survived)
+
+    def is_outside(self, file: str, number: int, body: str) -> bool:
+        """Whether a line of a lost connection speaks of a server beside the run: a tracker, a hub, a web address."""
+        if not _CONNECTION.search(body):
+            return False
+        around = [
+            u for u in (*self.units, *self.survived)
+            if u.file.name == file and (u.start or u.line).number <= number <= u.line.number
+        ]  # fmt: skip
+        return bool(_SERVICE.search(body)) or any(_CLIENT.search(f.path) for u in around for f in u.frames)
 
     def noted(self, kind: str) -> list[Note]:
         return [n for n in self.notes if n.kind == kind]

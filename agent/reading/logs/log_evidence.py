@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 GROUPS = 40
 FRAMES, ERROR_LINES, WARNINGS, SIGNATURE_LINES, RANKS = 60, 20, 30, 24, 16
 MESSAGE = 400
+STATE = 64 << 20  # bytes of a trainer's state
+_COUNTS = re.compile(r'(?m)^\s{0,4}"(global_step|max_steps)":\s*(\d{1,12})')
 # A field of what code calls a record of the data; settings, states and environments go by other names.
 _OF_RECORD = re.compile(
     r"\b(?:row|rec|record|sample|example|ex|item|entry|doc|document|line|datum|d|r|s|turn|msg|message|conv|conversation"
@@ -159,9 +161,10 @@ def signature_evidence(ws: Workspace, found: LogPass, wrong: Failures) -> Iterat
     """Each kept hit of each signature, and its named captures; none within an exception that was caught."""
     for name, hits in sorted(found.hits.items()):
         shown: set[tuple[str, int]] = set()
+        of_peers = name.startswith("sig.dist.")
         for hit in sorted(hits, key=lambda h: (h.number, h.file.name, h.line.number)):
             where = (hit.file.name, hit.line.number)
-            if wrong.is_survived(*where):
+            if wrong.is_survived(*where) or (of_peers and wrong.is_outside(*where, hit.body)):
                 continue
             if where not in shown and len(shown) < SIGNATURE_LINES:
                 shown.add(where)
@@ -210,6 +213,7 @@ def ending_evidence(ws: Workspace, found: LogPass, wrong: Failures) -> Iterator[
             yield ws.cite(summary.file, line, "run.restarted", attempt, attempt=attempt)
         if ends.state == "died" and (line := stillborn(summary)) is not None:
             yield ws.cite(summary.file, line, "run.restart_stillborn")
+    yield from planned_steps(ws)
     decides = ends.decides
     if decides is not None:
         file, line = decides
@@ -218,6 +222,19 @@ def ending_evidence(ws: Workspace, found: LogPass, wrong: Failures) -> Iterator[
             yield ws.cite(file, line, "run.healthy_end")
         if ends.recovered:
             yield ws.cite(file, line, "run.recovered")
+
+
+def planned_steps(ws: Workspace) -> Iterator[Evidence]:
+    """`run.finished` where the furthest state that a trainer saved has all steps that were planned."""
+    states: list[tuple[int, int, RunFile]] = []
+    for file in (f for f in ws.files if f.path.name == "trainer_state.json" and not f.good):
+        numbers = {m[1]: int(m[2]) for m in _COUNTS.finditer(ws.text(file, STATE))}
+        states.append((numbers.get("global_step", 0), numbers.get("max_steps", 0), file))
+    made, planned, file = max(states, key=lambda s: s[:2], default=(0, 0, None))
+    if file is not None and 0 < planned <= made:
+        line = next((x for x in ws.lines(file) if b'"global_step"' in x.data), None)
+        if line is not None:
+            yield ws.cite(file, line, "run.finished", f"{made} of {planned} steps")
 
 
 def _missed(file: RunFile, wrong: Failures) -> bool:

@@ -246,7 +246,9 @@ def phases(frames: list[Frame]) -> list[str]:
 
 # A step the run had reached, as the usual loggers print it.
 STEPS = (
-    re.compile(r"(?:\bglobal_?step|\bsteps?|\biteration|\biter)\b['\"]?\s?[:=/#]?\s{0,12}(\d{1,9})\b", re.IGNORECASE),
+    re.compile(r"(?:\bglobal_?step|\bstep|\biteration|\biter)\b['\"]?\s?[:=/#]?\s{0,12}(\d{1,9})\b", re.IGNORECASE),
+    # `steps 60` alone is what was asked for
+    re.compile(r"\bsteps\b['\"]?\s?[:=]?\s{0,12}(\d{1,9})\s?/\s?\d", re.IGNORECASE),
     re.compile(r"\|\s*(\d{1,9})/\d{1,9} \["),
 )
 

@@ -11,6 +11,7 @@ from functools import cache
 from ...core.own_files import KNOWLEDGE, read_table
 from ...core.types import Evidence, ToolResult
 from ...reading.logs import nccl_lines as nl
+from ...reading.logs.failures import failures
 from ...reading.run.workspace import Workspace
 from ...reading.scan.anchors import Hit, anchored
 from ..tool import clean, finding, listed, not_applicable, tool
@@ -140,7 +141,8 @@ def _error(ws: Workspace, hit: Hit, seen: Seen, parsed: re.Match[str] | None) ->
         yield hit.cite(ws, "nccl.warn", parsed["message"].strip()[:300])
     if (m := RESULTS.search(text)) and seen.first_few("result", m[0], 3):
         yield hit.cite(ws, "nccl.result", RESULT_OF.get(m[0], m[0]))
-    if (m := CONNECTION.search(text)) and not RETRIED.search(text):
+    m = CONNECTION.search(text)
+    if m and not (RETRIED.search(text) or failures(ws).is_outside(hit.file.name, hit.line.number, text)):
         kind = "timed out" if m[1].lower().startswith("time") else m[1].lower()
         key = "store_connection" if STORE.search(text) else "connection"
         if seen.first_few(key, kind, 3):

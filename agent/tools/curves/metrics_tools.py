@@ -35,6 +35,7 @@ from ...reading.curves.anomalies.reinforcement import (
 )
 from ...reading.curves.anomalies.resumes import (
     all_restarts,
+    beside_findings,
     loaded_findings,
     part_findings,
     restart_findings,
@@ -44,6 +45,7 @@ from ...reading.curves.anomalies.resumes import (
     same_step_findings,
     skip_findings,
     taken_again,
+    weights_findings,
     worse_findings,
 )
 from ...reading.curves.anomalies.speed_curves import phase_findings, speed_findings
@@ -132,11 +134,12 @@ _GROUPS = 48  # runs, ranks and variants looked at in full
 _PER_KEY = 12  # evidence of one key; variants outcomes may be several each
 _FACTS = {
     "loss.initial_value", "loss.final_value", "grad_norm.max", "grad_norm.last", "learning_rate.peak",
-    "learning_rate.constant", "learning_rate.warmup_seen", "throughput.value", "step_time.median",
+    "learning_rate.warmup_seen", "throughput.value", "step_time.median",
     "step_time.jitter_ratio", "reward.mean_last", "reward.rising", "kl.max", "loss.decreasing",
     "accuracy.value", "aux_loss.value", "variant.outcome", "variant.best", "variant.worst", "eval.gap_ratio",
-    "data_time.fraction", "clip_ratio.zero", "learning_rate.missing", "resume.from_step", "loss.few_steps",
-    "eval.still_falling", "resume.restored",
+    "data_time.fraction", "resume.from_step", "loss.few_steps",
+    "eval.still_falling", "eval.initial_value", "eval.best_value", "eval.final_value", "resume.restored",
+    "resume.weights_from", "resume.loss_before", "resume.loss_after", "loss.run_mean",
 }  # fmt: skip
 
 
@@ -145,7 +148,7 @@ _FACTS = {
         "engine.cache_full_fraction", "engine.waiting", "rl.router_skew",
         "loss.*", "eval.*", "grad_norm.*", "learning_rate.*", "loss_scale.*", "throughput.*", "step_time.*",
         "data_time.*", "memory.growth_per_step", "memory.host_growth_per_step", "memory.steps_up", "reward.*", "kl.*",
-        "entropy.*", "response_length.*", "clip_ratio.*", "logprob_diff.*", "expert.*", "aux_loss.*", "router.*",
+        "entropy.*", "response_length.*", "logprob_diff.*", "expert.*", "aux_loss.*", "router.*",
         "resume.*", "accuracy.*", "variant.*", "metrics.nan_count",
     ),
     recall=True,
@@ -162,7 +165,6 @@ def find_anomalies(ws: Workspace) -> ToolResult:
         return not_applicable("no curves to look at")
     told = _capped(_evidence(ws, f) for f in _once(_findings(ws, found)))
     evidence = [e for e in told if not (_rounded_away(e) or _is_sum(e))]
-    evidence += _absences(found)
     telling = Counter(e.key for e in evidence if e.key not in _FACTS)
     text = "\n".join(f"{e.key} = {e.value!r}  {e.file or ''}{f':{e.line}' if e.line else ''}" for e in evidence)
     if telling:
@@ -192,6 +194,11 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
         yield from accuracy_findings(group, classes)
         yield from resume_findings(group, begun)
         yield from _counted(group)
+    means = [s for s in found.results if s.raw.endswith("train_loss") and not s.file.good and s.finite.any()]
+    for mean in {
+        f"{s.values[-1]:.3g}": s for s in sorted(means, key=lambda s: s.file.role != "log", reverse=True)
+    }.values():
+        yield Finding("loss.run_mean", round(float(mean.values[-1]), 6), mean, len(mean) - 1)
     yield from ending_findings(chosen)
     yield from scaler_findings(chosen)
     yield from chance_findings(chosen)
@@ -201,13 +208,15 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
     yield from worse_findings(ws, own)
     yield from set_findings(ws)
     yield from engine_findings(own)
-    yield from variant_findings(found.series, settings)
+    yield from variant_findings(ws, found.series, settings)
     for file, rows in found.sweeps:
         yield from sweep_findings(file, rows)
     yield from restart_findings(resumed)
     yield from restored_findings(ws)
+    yield from weights_findings(ws)
     yield from skip_findings(ws, resumed)
     yield from part_findings(ws)
+    yield from beside_findings(found.series, resumed)
     yield from resumed_elsewhere(found.series, resumed)
     yield from same_step_findings(found.series, resumed)
 
@@ -275,14 +284,6 @@ def _capped(evidence: Iterator[Evidence]) -> Iterator[Evidence]:
         if counts[e.key] <= _PER_KEY * (3 if e.key == "variant.outcome" else 1) and identity not in seen:
             seen.add(identity)
             yield e
-
-
-def _absences(found: Curves) -> list[Evidence]:
-    """A run that logs its loss and not its learning rate hides the first thing one would look at."""
-    with_loss = {s.file.name for s in found.series if s.metric == "loss" and s.count >= 5 and not s.file.good}
-    if with_loss and not any(s.metric == "learning_rate" for s in found.series):
-        return [Evidence(key="learning_rate.missing", kind="absent", value=None, searched=sorted(with_loss)[:8])]
-    return []
 
 
 # ----------

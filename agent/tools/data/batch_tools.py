@@ -304,8 +304,6 @@ class _Found:
             )
         else:
             said = f"records of step {which.step} are not known: {which.why}; {LOG_IT}" if which.step else which.why
-            if which.step:
-                self.evidence.append(Evidence(key="sample.mapping", kind="absent", value=which.why, searched=[LOG_IT]))
         self.text.append(said)
 
     def add(self, key: str, evidence: Evidence, place: str) -> None:

@@ -19,7 +19,9 @@ from ...reading.datasets.dataset_files import (
     Row,
     Source,
     cited,
+    is_written,
     limits,
+    of_the_run,
     place,
     preview,
     sources,
@@ -185,8 +187,9 @@ def check_data_files(ws: Workspace) -> ToolResult:
     Use when a loss is wrong, zero or NaN, samples vanish, evaluation scores are implausible, or ranks disagree on
     shapes. Reads JSON lines, JSON arrays, CSV, printed tensors and statistics. Lengths in tokens are estimates.
     """
-    files = [f for f in ws.by_role("data") if _TABULAR.search(f.name) or f.name.endswith((".txt", ".json"))][:FILES]
-    texts = [f for f in ws.files if f.role in ("data", "log", "other", "capture") and f.size <= TEXT_BYTES][:TEXTS]
+    own = of_the_run(ws, ws.files)
+    files = [f for f in own if f.role == "data" and (_TABULAR.search(f.name) or f.name.endswith(".txt"))][:FILES]
+    texts = [f for f in own if f.role in ("data", "log", "other", "capture") and f.size <= TEXT_BYTES][:TEXTS]
     known = limits(ws)
     evidence: list[Evidence] = []
     read = 0
@@ -215,8 +218,10 @@ def check_data_files(ws: Workspace) -> ToolResult:
 
 
 def _of_records(ws: Workspace, file: RunFile, found: list[Record], limits: Limits) -> Iterator[Evidence]:
-    yield ws.cite(file, found[0].line, "data.records", len(found))
-    corpus = not held_out(file.name) and not _WRITTEN & found[0].fields.keys()
+    written = is_written(ws, file)
+    if not written:
+        yield ws.cite(file, found[0].line, "data.records", len(found))
+    corpus = not written and not held_out(file.name) and not _WRITTEN & found[0].fields.keys()
     for key, value, record in few(_questions(found, limits, corpus), EACH, lambda x: x[0]):
         yield ws.cite(file, record.line, f"data.{key}", value)
 

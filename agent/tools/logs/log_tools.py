@@ -29,7 +29,7 @@ from ...reading.run.folder_listings import gaps, left_out, listed_files
 from ...reading.run.lines import strip, without_escapes
 from ...reading.run.roles import ROLES
 from ...reading.run.workspace import Workspace
-from ...reading.scan.anchors import is_progress
+from ...reading.scan.anchors import is_harmless, is_progress
 from ...reading.scan.logpass import logpass
 from ...reading.scan.patterns import refusal, searcher
 from ..tool import clean, few, finding, not_applicable, tool
@@ -272,10 +272,14 @@ _CODE = re.compile(
     r"|[\w.\[\]'\"]+ ?[-+*/|]?= ?[^=\s].*[\w.]+\(.*|[\w.]+\(.*\)\W*$|[)\]}]+[,;:]?$|\"\"\"|\'\'\'|#!|# |//"
     r"|(?:export|set|cd|source|bash|fi|done|esac)\b(?! [A-Z]))|[{;\\]$|\d+%\|"
 )
-# What loggers and frameworks print: a level, a name with its value.
-_EVENT = re.compile(
-    r"(?i)\b(?:warn(?:ing)?|error|info|critical|fatal|exception|failed|exit ?code|killed|notice)\b"
-    r"|^\w+: |\w=\S|\w: ?-?[\d.]"
+# What a line that no statement of a known program printed must have: an alarm. Most of such are notices of libraries.
+_ALARM = re.compile(
+    r"(?i)\b(?:warn(?:ing)?|error|critical|fatal|exception|failed|exit(?:ed)?|status|killed|signal|SIG[A-Z]{3,5})\b"
+)
+# Notices of libraries by the name in front, settings as a list with leaders, names of columns.
+_NOTICE = re.compile(
+    r"^\W{0,2}(?:transformers|datasets|accelerate|deepspeed|lightning|peft|trl|tokenizers|wandb|mlflow|ray)\b[\]:]"
+    r"|site-packages|\w \.{3,} ?\S+$|^(?:\w[\w /.-]*[,\t]){2,}\w[\w /.-]*$(?<!\d)"
 )
 _NUMBER = re.compile(r"(?<![\w./:-])-?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?%?(?![\w/:-])")
 _PART = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}|\d+\.\d+|\d{2,}")
@@ -355,11 +359,11 @@ def _tells(ws: Workspace, file: RunFile, text: str, body: str) -> bool:
     """Whether a line was printed as an event: by a statement of the program, a logger, a framework, or as a table."""
     if (printed := ws.ran.statement(file, body)) is not None:
         return not printed.payload
-    if body.lstrip().startswith(("File ", "at ")) or _CODE.search(body.rstrip()):
+    if body.lstrip().startswith(("File ", "at ")) or _CODE.search(body.rstrip()) or _NOTICE.search(body.strip()):
         return False
     if not any(file.name in p.logs for p in ws.ran.programs):
         return True  # nothing is known of what printed it
-    return len(body) < len(text) or bool(_EVENT.search(body))
+    return bool(_TELLING.search(body) or _ALARM.search(text)) and not is_harmless(body)
 
 
 def _score(candidate: _Candidate, asked: set[str], spread: Counter[str], total: int) -> float:

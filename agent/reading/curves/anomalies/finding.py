@@ -64,6 +64,10 @@ class Curve:
         """A finding at one of the finite points."""
         return Finding(key, value, self.series, int(self.index[position]))
 
+    def when(self, position: int) -> float | int | str:
+        """The step of one of the finite points, as a value."""
+        return when(self.series, int(self.index[position]))
+
     def __len__(self) -> int:
         return len(self.values)
 
@@ -107,6 +111,12 @@ def groups(series: Iterable[Series]) -> list[Group]:
 def _fullness(s: Series) -> tuple[bool, int]:
     """What is printed in lines of its own comes before what bars show, which is often a running mean."""
     return s.count >= FEW and not s.of_bars, s.count
+
+
+def when(series: Series, index: int) -> float | int | str:
+    """The step of a point, as a value; `record 9` in a log that names no steps."""
+    step = plain(float(series.steps[index]))
+    return step if series.stepped else f"record {step}"
 
 
 def plain(value: float) -> float | int:

@@ -11,10 +11,15 @@ import numpy as np
 from ...run.workspace import Workspace
 from ..curves import named_series
 from ..shape import change, noise, rolling_median, runs, smooth, spikes
-from .finding import Curve, Finding, Group, plain
+from .finding import Curve, Finding, Group, plain, when
 
 _FALLING = 0.03  # of the loss over the last quarter
 _AFTER = 0.03  # of the steps, within which a loss answers a rate that is high again
+_OTHER = 30.0  # times the training loss at the first evaluation: another measure
+_COARSE = 0.03  # of a value: rounding that a ratio can bear
+_MEASURE = re.compile(
+    r"(?i)(?<![a-z])(r?mse|s?ma[pe]?e|l[12]|huber|recon(?:struction)?|kld?|bce|dice|iou|elbo|contrastive|triplet)(?![a-z])"
+)
 _NEAR_ZERO = 0.05  # nats; below it both losses are done, and their ratio is noise and dropout
 
 
@@ -33,7 +38,7 @@ def progress_findings(group: Group, renewed: np.ndarray | None = None) -> Iterat
                     yield from _without_rate(group, told)
         departed = divergence(loss)
         if departed is not None:
-            yield (told := loss.at("loss.diverged", plain(loss.steps[departed]), departed))
+            yield (told := loss.at("loss.diverged", loss.when(departed), departed))
             yield from _without_rate(group, told)
         elif decreasing(loss):
             yield loss.at("loss.decreasing", True, len(loss) - 1)
@@ -123,7 +128,7 @@ def _spikes(curve: Curve, renewed: np.ndarray) -> Iterator[Finding]:
             continue  # one hard batch
         told.append((ratio, start, peak, recovered, bool(len(later))))
     for ratio, start, peak, recovered, known in sorted(told, reverse=True)[:3]:
-        yield curve.at("loss.spike_step", plain(float(curve.steps[start])), start)
+        yield curve.at("loss.spike_step", curve.when(start), start)
         yield curve.at("loss.spike_ratio", plain(ratio), peak)
         if known:
             yield curve.at("loss.spike_recovered", recovered, min(peak + 1, len(curve) - 1))
@@ -135,23 +140,46 @@ def _validation(held: Curve, train: Curve | None) -> Iterator[Finding]:
     series = held.series
     bad = np.flatnonzero(~series.finite)
     if len(bad):
-        yield Finding("eval.first_nan_step", plain(float(series.steps[bad[0]])), series, int(bad[0]))
+        yield Finding("eval.first_nan_step", when(series, int(bad[0])), series, int(bad[0]))
         if train is not None and train.series.finite.all():
             yield Finding("eval.nan_while_train_finite", True, series, int(bad[0]))
     if not len(held):
         return
-    last = len(held) - 1
-    if train is not None and len(train):
-        near = _nearest(train, held, last)
-        reach = min(4, len(train) // (4 * len(held)))  # what is nearer to another evaluation is not of this one
-        around = float(np.median(train.values[max(0, near - reach) : near + reach + 1]))
-        if around > 0 and held.values[last] > 0:
-            ratio = float(held.values[last]) / around
+    last, best = len(held) - 1, int(np.argmin(held.values))
+    if last:
+        yield held.at("eval.initial_value", plain(held.values[0]), 0)
+    if 0 < best < last:
+        yield held.at("eval.best_value", plain(held.values[best]), best)
+    yield held.at("eval.final_value", plain(held.values[last]), last)
+    if train is not None and len(train) and _alike(train, held) and _fine(train) and _fine(held):
+        ratio, around = _ratio(train, held, last)
+        if ratio:
             yield held.at("eval.gap_ratio", plain(round(ratio, 4)), last)
-            if ratio < 0.7 and around - float(held.values[last]) > _NEAR_ZERO:
-                yield held.at("eval.below_train", plain(round(ratio, 4)), last)
+        if 0 < ratio < 0.7 and around - float(held.values[last]) > _NEAR_ZERO:
+            yield held.at("eval.below_train", plain(round(ratio, 4)), last)
     yield from _worsening(held, train)
     yield from _still_falling(held)
+
+
+def _ratio(train: Curve, held: Curve, position: int) -> tuple[float, float]:
+    """Of a validation to the training loss around it, and that; 0 where one of them is not positive."""
+    near = _nearest(train, held, position)
+    reach = min(4, len(train) // (4 * len(held)))  # what is nearer to another evaluation is not of this one
+    around = float(np.median(train.values[max(0, near - reach) : near + reach + 1]))
+    return (float(held.values[position]) / around if min(around, float(held.values[position])) > 0 else 0.0), around
+
+
+def _alike(train: Curve, held: Curve) -> bool:
+    """Whether both are of one measure: not an MSE and an MAE by name, nor a sum and a mean, which start far apart."""
+    one, other = ({m.lower() for m in _MEASURE.findall(f"{c.series.raw} {c.series.expression}")} for c in (train, held))
+    first, _ = _ratio(train, held, 0)
+    return one == other and (len(held) < 2 or first == 0.0 or 1 / _OTHER < first < _OTHER)
+
+
+def _fine(curve: Curve) -> bool:
+    """Whether a curve is printed with digits enough for a ratio: not `0.04`."""
+    decimals = max(len(f"{abs(v):.6f}".rstrip("0").partition(".")[2]) for v in curve.values[-20:])
+    return 0.5 * 10.0**-decimals <= _COARSE * abs(float(curve.values[-1]))
 
 
 def _still_falling(held: Curve) -> Iterator[Finding]:
@@ -191,12 +219,12 @@ def _worsening(held: Curve, train: Curve | None) -> Iterator[Finding]:
         jitter = min(jitter, noise(rising))  # a steep fall before the best point looks like noise
     if end < 1.07 * low or end - low < 4 * jitter or len(rising) < 3 or float(np.median(rising[-2:])) < 1.05 * low:
         return
-    yield held.at("eval.best_step", plain(held.steps[best]), best)
+    yield held.at("eval.best_step", held.when(best), best)
     yield held.at("eval.worsened", plain(round(end / low, 4)), len(values) - 1)
     ratios = values[best + 1 :] / values[best:-1]
     jump = best + 1 + int(np.argmax(ratios))
     if ratios.max() > 1.3 and ratios.max() > 1 + 4 * np.median(np.abs(ratios - 1)):
-        yield held.at("eval.jump_step", plain(held.steps[jump]), jump)
+        yield held.at("eval.jump_step", held.when(jump), jump)
     if train is not None and len(train) >= 6 and not divergence(train):
         net, sigmas = change(train.fair)
         if net < 0 and sigmas < -2:

@@ -13,7 +13,7 @@ import numpy as np
 from ...settings.settings import PlainSetting
 from ..series import Series
 from ..shape import change, longest_run, mad, noise, repeated
-from .finding import Curve, Finding, Group, plain
+from .finding import Curve, Finding, Group, plain, when
 
 if TYPE_CHECKING:
     from ...run.workspace import Workspace
@@ -69,7 +69,7 @@ def _not_finite(series: Series, group: Group) -> Iterator[Finding]:
     if not len(bad):
         return
     first = int(bad[0])
-    yield Finding("loss.first_nan_step", plain(series.steps[first]), series, first)
+    yield Finding("loss.first_nan_step", when(series, first), series, first)
     yield Finding("loss.first_nan_value", "nan" if np.isnan(series.values[first]) else "inf", series, first)
     after = series.finite[first:]
     if after.any():
@@ -162,11 +162,11 @@ def _zero(curve: Curve) -> Iterator[Finding]:
     before = curve.values[max(0, start - 5) : start]
     if len(before) and np.median(before) < 0.02:
         return  # a loss this small is rounded to zero by the printer
-    yield curve.at("loss.zero", plain(curve.steps[start]), start)
+    yield curve.at("loss.zero", curve.when(start), start)
     if start == 0:
         yield curve.at("loss.zero_from_start", True, 0)
     elif len(before) >= 2 and end == len(curve):
-        yield curve.at("loss.zero_after_finite", plain(curve.steps[start]), start)
+        yield curve.at("loss.zero_after_finite", curve.when(start), start)
 
 
 def _constant(curve: Curve, settings: Sequence[PlainSetting]) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from ...run.files import Line, RunFile
 from ...settings.settings import Settings
 from ..series import Series
 from ..shape import level, longest_run, rolling_mean, rolling_median, runs, spikes, tail
-from .finding import Curve, Finding, Group, plain
+from .finding import Curve, Finding, Group, plain, when
 from .learning import decreasing
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _gradient(series: Series, group: Group) -> Iterator[Finding]:
     yield curve.at("grad_norm.last", plain(values[-1]), len(curve) - 1)
     start, end = longest_run(values == 0.0)
     if end - start >= 3 or (end - start == len(curve) >= 2):
-        yield curve.at("grad_norm.zero", plain(curve.steps[start]), start)
+        yield curve.at("grad_norm.zero", curve.when(start), start)
     if len(curve) < 8:
         return
     yield from _gradient_spikes(curve)
@@ -84,7 +84,7 @@ def _gradient_not_finite(series: Series, group: Group) -> Iterator[Finding]:
         return
     if lasting or series.nans + series.infs > max(5, 0.05 * series.count):
         first = int(np.flatnonzero(bad)[0]) if not lasting else start
-        yield Finding("grad_norm.nonfinite_step", plain(series.steps[first]), series, first)
+        yield Finding("grad_norm.nonfinite_step", when(series, first), series, first)
 
 
 def _goes_on_beside(loss: Series, series: Series) -> bool:
@@ -107,7 +107,7 @@ def _gradient_spikes(curve: Curve) -> Iterator[Finding]:
     lasting = [(a, b) for a, b in runs(high) if b - a >= 2 or values[a] > 15 * before[a]]
     if lasting:
         first = lasting[0][0]
-        yield curve.at("grad_norm.spike_step", plain(curve.steps[first]), first)
+        yield curve.at("grad_norm.spike_step", curve.when(first), first)
         if before[first] > 0:
             yield curve.at("grad_norm.spike_ratio", plain(round(float(values[first] / before[first]), 2)), first)
 
@@ -122,17 +122,21 @@ def _learning_rate(group: Group, restarts: bool) -> Iterator[Finding]:
     start, end = longest_run(values <= 1e-12)
     tail_only = end == len(values) and start > 0
     if end - start >= (3 if not tail_only else max(3, 0.1 * len(values))):
-        yield curve.at("learning_rate.zero", plain(curve.steps[start]), start)
+        yield curve.at("learning_rate.zero", curve.when(start), start)
         if tail_only and _resolved(values):
             yield curve.at("learning_rate.zero_share", plain(round((end - start) / len(values), 3)), start)
     if len(curve) >= 3 and values.max() > 0 and values.max() - values.min() <= 1e-9 * values.max():
-        if len(curve) >= 5:
-            yield curve.at("learning_rate.constant", plain(values[0]), 0)
         return
-    if len(curve) >= 3 and top > 0 and values[0] < 0.9 * values[top] and (np.diff(values[: top + 1]) >= -1e-12).all():
+    if len(curve) >= 3 and _rises(curve, top) and (np.diff(values[: top + 1]) >= -1e-12).all():
         yield curve.at("learning_rate.warmup_seen", True, top)
     if not len(warm_restarts(curve, restarts)):
         yield from _rate_jumps(curve)
+
+
+def _rises(curve: Curve, top: int) -> bool:
+    """Whether a rate grows to its top from early on: three points of a schedule, or its second half, are no warm-up."""
+    early = not curve.series.stepped or float(curve.steps[0]) < 0.5 * float(curve.steps[top])
+    return top > 0 and early and (top < len(curve) - 1 or top >= 4) and curve.values[0] < 0.9 * curve.values[top]
 
 
 def warm_restarts(curve: Curve, asked: bool = False) -> np.ndarray:
@@ -173,7 +177,7 @@ def _rate_jumps(curve: Curve) -> Iterator[Finding]:
             continue
         if steps[at - 1] > 0 and values[at] / values[at - 1] < 1.3 * steps[at] / steps[at - 1]:
             continue
-        yield curve.at("learning_rate.jump_step", plain(steps[at]), at)
+        yield curve.at("learning_rate.jump_step", curve.when(at), at)
         return
 
 

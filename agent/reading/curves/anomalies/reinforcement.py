@@ -51,10 +51,7 @@ def _reward(group: Group) -> Iterator[Finding]:
         if len(reward) >= 6:
             collapsed = _collapse(reward)
             if collapsed is not None:
-                yield reward.at("reward.collapsed", plain(reward.steps[collapsed]), collapsed)
-                yield reward.at(
-                    "reward.best", plain(reward.values[int(np.argmax(reward.values))]), int(np.argmax(reward.values))
-                )
+                yield reward.at("reward.collapsed", reward.when(collapsed), collapsed)
             course = "rising" if collapsed is None and _won_early(reward) else trend(reward)
             if course != "flat" or is_still(reward):
                 yield reward.at(f"reward.{course}", True, last)
@@ -208,9 +205,6 @@ def _lengths(group: Group) -> Iterator[Finding]:
         yield cut.at(
             "response_length.at_limit", plain(round(level(cut.values, tail(len(cut), 0.25, 2)), 4)), len(cut) - 1
         )
-    clip = group.curve("clip_ratio")
-    if clip is not None and len(clip) >= 5 and not clip.values.any():
-        yield clip.at("clip_ratio.zero", True, 0)
 
 
 def _agreement(group: Group) -> Iterator[Finding]:
@@ -279,8 +273,6 @@ def _skew(running: list[Series]) -> Iterator[Finding]:
 
 # ----------
 # Mixture of experts: load balance, dead experts, auxiliary losses; and accuracy at chance.
-
-_CV_LIMIT = 1.0
 
 
 def expert_findings(group: Group) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
@@ -16,6 +17,7 @@ from ...run.files import Line, RunFile
 from ...run.lines import strip
 from ...run.workspace import Workspace
 from ...settings.settings import PlainSetting, Setting, read_settings
+from ..curves import heads
 from ..series import Series
 from ..shape import mad, noise
 from .finding import Curve, Finding, Group, plain
@@ -88,7 +90,9 @@ _RESUME_STEP = re.compile(rb"(?i)(?:step|iter(?:ation)?|global_step|checkpoint-|
 _NOT_RESUME = re.compile(
     rb"(?i)checkpoint shards"
     rb"|resum\w{0,3}(?:[ _]from)?(?:_checkpoint)?[\"']?\s*[:= ]\s*[\"']?(?:none|null|false|nothing)\b"
+    rb"|resum\w{0,3}(?:_\w{1,30})?[\"']?\s*[:=]\s*[\"']?(?:true|yes|no|auto|latest|must|allow|[01])\b"
 )
+_RESTORED = re.compile(rb"(?i)restored all states")
 _DATA = re.compile(rb"(?i)\b(?:shards?|data ?loader|dataset|sampler|offset|streaming|file|epoch)\b|Loader")
 _NUMBERS = re.compile(rb"\d+")
 _STAMP = re.compile(rb"^\s*\[?\d{4}-\d\d-\d\d[T ][\d:.,]+\w*\]?|^\s*\[?\d\d:\d\d:\d\d[.,\d]*\]?")
@@ -104,6 +108,7 @@ class Restart:
     line: Line
     step: float | None
     data_again: Line | None = None  # the first data line after it, when it says the same as at the very start
+    whole: Line | None = None  # the word that all states are back
 
 
 def restarts(file: RunFile, lines: Iterable[Line]) -> list[Restart]:
@@ -156,6 +161,7 @@ def _all_restarts(ws: Workspace) -> list[Restart]:
         if found and _one_resume(found[-1], r):
             found[-1].step = r.step if found[-1].step is None else found[-1].step
             found[-1].data_again = found[-1].data_again or r.data_again
+            found[-1].whole = r.line if _RESTORED.search(r.line.data) else found[-1].whole
         else:
             found.append(r)
     return found
@@ -204,8 +210,21 @@ def restart_findings(all_restarts: Iterable[Restart]) -> Iterator[Finding]:
     for restart in all_restarts:
         value = plain(restart.step) if restart.step is not None else True
         yield Finding("resume.from_step", value, file=restart.file, line=restart.line)
+        if restart.whole is not None:
+            yield Finding("resume.restored", "all states", file=restart.file, line=restart.whole)
         if restart.data_again is not None:
             yield Finding("resume.data_restarted", True, file=restart.file, line=restart.data_again)
+
+
+def beside_findings(series: Sequence[Series], all_restarts: Iterable[Restart]) -> Iterator[Finding]:
+    """`resume.loss_before` and `resume.loss_after`: the losses next to a resume in its log."""
+    for restart in all_restarts:
+        logs = [s for s in series if s.metric == "loss" and s.file.name == restart.file.name and not s.rl]
+        for curve in [Curve(max(logs, key=lambda s: s.count))] if logs else []:
+            at = int(np.searchsorted(curve.series.offsets[curve.index], restart.line.offset))
+            if 0 < at < len(curve):
+                yield curve.at("resume.loss_before", plain(curve.values[at - 1]), at - 1)
+                yield curve.at("resume.loss_after", plain(curve.values[at]), at)
 
 
 def resumed_elsewhere(series: Sequence[Series], all_restarts: Iterable[Restart]) -> Iterator[Finding]:
@@ -303,6 +322,10 @@ _LOADED = re.compile(
     rb"(?i)\bload(?:ed|ing)\b.{0,80}(?:checkpoint|ckpt|state.?dict|\bweights\b|pretrained|\.pth?\b|\.safetensors|\.bin\b)"
     rb"|\binit\w* (?:model )?from .{0,60}(?:checkpoint|ckpt|pretrain)"
 )
+_WEIGHTS_FROM = re.compile(
+    r"(?i)(?:^|\s)(?:load\w*|init\w*|warm\w*|starting|weights|parameters)\b(?:.{0,60}\s)?from:?\s['\"]?"
+    r"(?P<path>[^\s'\"]+\.(?:pth?|bin|ckpt|safetensors|npz|pkl|tar))\b"
+)
 _HEAD = 2000  # lines before the first loss
 _EARLY, _ABOVE = 10, 1.3  # steps at which a first loss is that of the weights as they came; above that of new ones
 _NEAR, _SAME, _FELL = 0.03, 0.03, 0.7
@@ -323,6 +346,16 @@ def loaded_findings(ws: Workspace, series: Sequence[Series], settings: Sequence[
         chance = any(abs(first - math.log(n)) < _NEAR * math.log(n) for n in sizes)
         if chance or any(_as(first, other) for other in curves[:24] if not loading[id(other)]):
             yield curve.at("loss.as_untrained", plain(first), 0)
+
+
+def weights_findings(ws: Workspace) -> Iterator[Finding]:
+    """`resume.weights_from`: the file that a log says its weights come from."""
+    told = set[tuple[str, str]]()
+    for file, line in heads(ws):
+        m = _WEIGHTS_FROM.search(line.text[:600]) if b"from" in line.data else None
+        if m is not None and (file.name, m["path"]) not in told and len(told) < _MOST:
+            told.add((file.name, m["path"]))
+            yield Finding("resume.weights_from", m["path"], file=file, line=line)
 
 
 def worse_findings(ws: Workspace, series: Sequence[Series]) -> Iterator[Finding]:
@@ -453,7 +486,7 @@ def taken_again(lines: Iterable[Line]) -> Iterator[tuple[Line, Line, int]]:
     A line is a batch: a label of the start and then the ids, as CSV or as a JSON object with a list. A run in which
     all batches carry one label tells nothing.
     """
-    for one, other in pairwise(_starts(lines)):
+    for one, other in pairwise(_without_evaluations(_starts(lines))):
         same = 0
         for a, b in zip(one.batches, other.batches, strict=False):
             if a != b:
@@ -461,6 +494,21 @@ def taken_again(lines: Iterable[Line]) -> Iterator[tuple[Line, Line, int]]:
             same += 1
         if same >= SAME and len(set(one.batches[:same])) == same:
             yield one.lines[0], other.lines[0], same
+
+
+def _without_evaluations(starts: list[Start]) -> list[Start]:
+    """Without the batches that one start takes time and again: an evaluation has the same ones each time.
+
+    Where a start begins with such a batch, it is the epochs that are alike, and nothing is left out.
+    """
+    again = {b for s in starts for b, n in Counter(s.batches).items() if n > 1}
+    if any(s.batches[0] in again for s in starts):
+        return starts
+    kept = []
+    for s in starts:
+        own = [(line, b) for line, b in zip(s.lines, s.batches, strict=True) if b not in again]
+        kept.append(Start(s.label, [line for line, _ in own], [b for _, b in own]))
+    return kept
 
 
 def _starts(lines: Iterable[Line]) -> list[Start]:

@@ -29,7 +29,7 @@ def _throughput(group: Group) -> Iterator[Finding]:
     drop = sustained_fall(values)
     if drop is not None:
         at, ratio = drop
-        yield curve.at("throughput.drop_step", plain(curve.steps[at]), at)
+        yield curve.at("throughput.drop_step", curve.when(at), at)
         yield curve.at("throughput.drop_ratio", plain(round(ratio, 4)), at)
 
 
@@ -103,7 +103,7 @@ def _unsteady(curve: Curve, fair: np.ndarray, middle: float) -> Iterator[Finding
         yield curve.at("step_time.periodic", plain(every), int(np.flatnonzero(curve.values > 2.5 * middle)[-1]))
     rise = sustained_fall(1.0 / np.maximum(curve.values, 1e-9))
     if rise is not None:
-        yield curve.at("step_time.rise_step", plain(curve.steps[rise[0]]), rise[0])
+        yield curve.at("step_time.rise_step", curve.when(rise[0]), rise[0])
         yield curve.at("step_time.rise_ratio", plain(round(1 / rise[1], 3)), rise[0])
 
 

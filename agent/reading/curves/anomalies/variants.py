@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, pairwise
 from pathlib import PurePosixPath
 
 import numpy as np
 
 from ...run.files import RunFile
 from ...run.metric_names import meaning, normal, setting
-from ...settings.settings import PlainSetting
+from ...run.workspace import Workspace
+from ...settings.settings import PlainSetting, read_settings
 from ...settings.sides import is_part
+from ..curves import heads
 from ..formats.metric_tables import SweepRow
 from ..series import Series
 from .finding import Curve, Finding, plain
@@ -28,18 +30,21 @@ _APART = 0.05  # share by which two outcomes differ
 _PACES, _SLOWER = ("throughput", "tflops", "step_time"), 0.15  # and two paces, which vary by themselves
 _WHOLE = 0.9  # of the steps of the longest, from which a run went as far as the others
 _AT = re.compile(r"_at_.*$|_?(?:step|iter|epoch)_?\d+$")
+_LOADS = re.compile(r"(?i)load|resum|restor|\binit|warm|weights|pretrain|checkpoint|ckpt|\bbase\b|from")
 _COARSE = {"world_size", "global_batch_size", "micro_batch_size"}
 
 
-def variant_findings(series: Sequence[Series], settings: Sequence[PlainSetting]) -> Iterator[Finding]:
+def variant_findings(ws: Workspace, series: Sequence[Series], settings: Sequence[PlainSetting]) -> Iterator[Finding]:
     """Outcome of each variant, best and worst, and exact ratios between them."""
     by_metric: dict[str, dict[str, Series]] = defaultdict(dict)
     for s in series:
-        if s.metric in _COMPARED and s.finite.any() and (s.rank or 0) == 0:
+        if s.metric in _COMPARED and s.copy_of is None and s.finite.any() and (s.rank or 0) == 0:
             held = by_metric[s.metric].get(s.label)
             if held is None or s.count > held.count:
                 by_metric[s.metric][s.label] = s
-    for metric, curves in by_metric.items():
+    begun = _begun_from(ws, {c.file for curves in by_metric.values() for c in curves.values()})
+    for metric, every in by_metric.items():
+        curves = {label: s for label, s in every.items() if s.file.name not in begun}
         if not 2 <= len(curves) <= _MAX_VARIANTS or not _comparable(curves):
             continue
         yield from _outcomes(metric, curves)
@@ -47,6 +52,22 @@ def variant_findings(series: Sequence[Series], settings: Sequence[PlainSetting])
         yield from _identical(metric, curves)
     yield from _eval_alone(by_metric["eval_loss"], by_metric["loss"])
     yield from _finite_elsewhere(series)
+
+
+def _begun_from(ws: Workspace, files: set[RunFile]) -> set[str]:
+    """Files of runs that another of them began from: its log or its settings say that it loads what lies there."""
+    homes = {f: PurePosixPath(f.name).parent.as_posix() for f in files}
+    if len(set(homes.values()) - {"."}) < 2:
+        return set()
+    said = [(log.name, line.text[:2000]) for log, line in heads(ws) if b"/" in line.data]
+    said += [(s.file.name, f"{s.key} {s.value}") for s in read_settings(ws).all if isinstance(s.value, str)]
+    loads = [(name, text) for name, text in said if _LOADS.search(text)]
+    found = set[str]()
+    for file, home in homes.items():
+        others = tuple(f"{h}/" for h in homes.values() if h not in (".", home))
+        if home != "." and any(f"{home}/" in text and name.startswith(others) for name, text in loads):
+            found.add(file.name)
+    return found
 
 
 def _identical(metric: str, curves: dict[str, Series]) -> Iterator[Finding]:
@@ -82,12 +103,20 @@ def _comparable(curves: dict[str, Series]) -> bool:
     named = [s.variant or s.file.variant for s in curves.values()]
     if any(is_part(s.file) for s in curves.values()):
         return False
+    if _one_after_another(curves.values()):
+        return False
     if all(named):
         return len(set(named)) > 1
     shapes = {
         normal("".join("#" if c.isdigit() else c for c in PurePosixPath(s.file.name).name)) for s in curves.values()
     }
     return len(shapes) == 1 and all(s.rank is None for s in curves.values())
+
+
+def _one_after_another(curves: Iterable[Series]) -> bool:
+    """Whether each goes on where another ended: attempts of one run."""
+    order = sorted((s for s in curves if s.stepped), key=lambda s: float(s.steps[0]))
+    return len(order) > 1 and all(b.steps[0] >= a.steps.max() for a, b in pairwise(order))
 
 
 def _last(s: Series) -> tuple[float, int]:

@@ -289,6 +289,8 @@ class LineReader:
                 return  # a bar drawn again is no further point
             self._redrawn = drawn
         for meant, raw, value, _, _ in reading.values:
+            if meant.metric == "bar_step_time" and reading.total is not None:
+                raw = f"{raw} of {reading.total:g}"  # bars of an evaluation count up to another number
             track = self._track(meant.metric, raw, reading.rank)
             track.add(step, value, line, offset)
             track.drawn += reading.total is not None

@@ -118,7 +118,7 @@ _MODE = re.compile(
 )
 _OF_HELD = {"loss": "eval_loss", "perplexity": "eval_perplexity", "accuracy": "eval_accuracy", "reward": "eval_reward"}
 _OF_TRAINING = frozenset({"step_time", "data_time", "throughput", "bar_step_time", "learning_rate", "grad_norm"})
-_WORDLIKE = ("nan", "inf")
+BARE = frozenset({"train", "val", "valid", "validation", "test", "dev", "eval"})  # names of losses that say no more
 # what follows the hours of a time, or the year of a date: `I 01:31:39 train]` names no step
 _CLOCK = re.compile(rb"(?::\d\d:\d\d|-\d\d-\d\d)(?!\d)")
 # `loss min|avg|max: 0.1|0.2|0.3`: the names of several statistics, then their numbers
@@ -203,6 +203,8 @@ def read_line(line: bytes) -> Reading | None:
         if wordlike and (found is None or not (sep or line[m.start() - 1 : m.start()] == b" ")):
             continue
         after = m.end()
+        if found is None and name.lower() in BARE and b"." in token and (reading.step_span or reading.epoch_span):
+            found = Meaning("loss", 1.0, True)  # `step 80 val 1.2111`: a loss, if its curve is like one
         if found is None or _CLOCK.match(line, after):
             end = after
             continue

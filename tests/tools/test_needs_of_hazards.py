@@ -187,3 +187,43 @@ def test_waiting_for_a_device_needs_one(tmp_path, more, gpu) -> None:
     """
     given = {"train__log": "training starts here\n", **more}
     assert ("item_before_backward" in names(tmp_path, source, **given)) is gpu
+
+
+ENDS = """
+    import sys
+    from peft import LoraConfig
+    def main():
+        print("training starts")
+        {before}
+        {later}
+    {start}
+"""
+ADAPTS = 'config = LoraConfig(target_modules=["q_proj"])'
+START = 'if __name__ == "__main__":\n        main()'
+AGAIN = "for _ in range(3):\n        main()"
+
+
+@pytest.mark.parametrize(
+    ("before", "later", "start", "runs"),
+    [
+        ("data = open(sys.argv[1])", ADAPTS, START, False),
+        ("data = open(sys.argv[1])", f"if data:\n            {ADAPTS}", "main()", False),
+        ("data = open(sys.argv[1])", f"with data:\n            {ADAPTS}", START, False),
+        ("data = open(sys.argv[1])", ADAPTS, AGAIN, True),  # it came by before
+        (f"for _ in range(9):\n            data = open(sys.argv[1])\n            {ADAPTS}", "pass", START, True),
+        (
+            f"try:\n            data = open(sys.argv[1])\n        except OSError:\n            {ADAPTS}",
+            "pass",
+            START,
+            True,
+        ),
+        (ADAPTS, "data = open(sys.argv[1])", START, True),
+    ],
+)
+def test_what_stands_behind_the_failure_that_ended_the_run_did_not_run(tmp_path, before, later, start, runs) -> None:
+    source = textwrap.dedent(ENDS.format(before=before, later=later, start=start))
+    rows = source.split("\n")
+    at = next(n for n, row in enumerate(rows, 1) if "open(sys.argv[1])" in row)
+    log = f'training starts\nTraceback (most recent call last):\n  File "train.py", line {at}, in main\n    {rows[at - 1].strip()}\n'
+    log += "FileNotFoundError: [Errno 2] No such file or directory: 'a.txt'\n"
+    assert ("lora_target" in names(tmp_path, source, train__log=log)) is runs

@@ -85,7 +85,7 @@ class Reach:
         self._printed: dict[tuple[str, int], list[Statement]] = defaultdict(list)
         for statement in printed:
             self._printed[statement.file, statement.line].append(statement)
-        self._log = log
+        self._log, self._one_log = log, len(program.logs) == 1
         self._said: dict[tuple[str, int], bool | None] = {}
         self._levels: dict[str, bool] = {}
         self._runs = self._reached() if self.whole else {}
@@ -100,6 +100,8 @@ class Reach:
         node = _statement_at(s, line)
         if node is None:
             return PERHAPS
+        if self._one_log and self._behind_the_end(source, s, node):
+            return NO
         if (told := self._told(source, s, node)) is not None:
             return told
         if not self.whole:
@@ -109,6 +111,28 @@ class Reach:
         if state == NO and any(_spans(function, n) for f, n in self._failed if f == source):
             return PERHAPS
         return PERHAPS if state == SURELY and _conditional(s, node, self._decided, source) else state
+
+    # ----------
+    # By where the run ended.
+
+    def _behind_the_end(self, source: str, s: Syntax, node: ast.stmt) -> bool:
+        """Whether the failure that ended the run left the body of a statement before it, never to come back."""
+        body = s.function_of(node)
+        ends = [n for f, line in self._failed if f == source and (n := _statement_at(s, line)) is not None]
+        ends = [n for n in ends if s.function_of(n) is body]
+        if len(ends) != 1 or (ends[0].end_lineno or ends[0].lineno) >= node.lineno or not self._once(body):
+            return False
+        around = {n for n in s.above(ends[0]) if isinstance(n, Loop | ast.Try)}
+        return not any(n in around for n in s.above(node))
+
+    def _once(self, body: Function | None) -> bool:
+        """Whether a body runs once: that of a module, or of a function that one line at the top of a module names."""
+        if body is None:
+            return True
+        named = [
+            (s, n) for s in self.sources.values() for n in s.every(ast.Name, ast.Attribute) if last(n) == body.name
+        ]
+        return len(named) == 1 and all(not isinstance(a, Function | Loop) for s, n in named for a in s.above(n))
 
     # ----------
     # By conditions that are decided.

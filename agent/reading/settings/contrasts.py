@@ -17,7 +17,7 @@ from typing import Any
 from ..run.files import Line, RunFile
 from ..run.workspace import Workspace
 from .settings import Setting, Settings
-from .settings_map import normal, parse, settings_map
+from .settings_map import parse, settings_map
 from .sides import (
     GOOD,
     LIBRARY,
@@ -25,7 +25,6 @@ from .sides import (
     WRITES,
     Side,
     belonging,
-    code_defaults,
     form_of,
     groups,
     is_part,
@@ -123,15 +122,15 @@ def _lacking(ws: Workspace, reading: Settings, name: str, one: Side, other: Side
         return None
     kind = (s.place.format, s.place.style)
     alike = any((o.place.format, o.place.style) == kind for found in without.asked.values() for o in found)
-    if not alike or form_of(s) is None or form_of(s) in _defaults(ws, reading, s):
+    if not alike or form_of(s) is None or form_of(s) in _defaults(reading, s):
         return None
     where = f"{giver.label} / {without.label}"
     return Contrast(name, s.value, None, where, ((s.file, s.line),), (giver, without))
 
 
-def _defaults(ws: Workspace, reading: Settings, s: Setting) -> set[Any]:
+def _defaults(reading: Settings, s: Setting) -> set[Any]:
     """Values that hold where a setting is not given: by the program's own code, else by the framework."""
-    in_code = code_defaults(ws).get(normal(s.key.rpartition(".")[2]))
+    in_code = reading.code.defaults(s.key.rpartition(".")[2]) if reading.code is not None else []
     if in_code:
         return {plain_form(v) for v in in_code} | ({False} if None in in_code else set())
     if not s.known:

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import ParseError
 from ...core.types import Value
-from ..run.files import Line, RunFile, lines
-from ..run.metric_names import normal as metric_label
+from ..run.files import Line, RunFile
 from ..run.metric_names import setting
 from ..run.what_ran import Program, Ran
 from .forms.effective import Effective
@@ -487,84 +486,24 @@ def plain_value(value: object) -> Value:
 
 
 # ----------
-# Numbers that a run's configs, launch lines and log heads set, as `key: number` with their lines.
-#
-# A cheap reading of its own, for arithmetic on curves (a plateau at ln(batch size), a ratio equal to a parallel
-# size). The settings proper, with types and owners, are read elsewhere.
-
-_PLAIN_PAIR = re.compile(
-    rb"(?<![\w.-])(?:--?)?([A-Za-z][A-Za-z0-9_.\- ]{1,60}?)['\"]?\s{0,3}(?:\.{2,80}|[:= ])\s{0,3}['\"]?"
-    rb"(\d{1,9}(?:\.\d{1,12})?(?:e-?\d{1,3})?)(?![\w.%])"
-)
-_SUFFIXES = {
-    ".yaml",
-    ".yml",
-    ".json",
-    ".toml",
-    ".sh",
-    ".py",
-    ".txt",
-    ".log",
-    ".out",
-    ".cfg",
-    ".ini",
-    ".sbatch",
-    ".slurm",
-}
-_HEAD_LINES = 400  # lines of a log that may print settings
-_CONFIG_LIMIT = 1 << 20
+# Settings that are numbers, under the names that curves have for them.
 
 
 @dataclass(frozen=True)
 class PlainSetting:
-    """A number by its canonical name where it has one, with the line that sets it."""
+    """A number under the name that metrics have for it, for arithmetic on curves: a plateau at ln(batch size)."""
 
     name: str
-    raw: str
     value: float
     file: RunFile
     line: Line
 
 
 def plain_settings(ws: Workspace) -> list[PlainSetting]:
-    """Numeric settings in all configs and log heads, in file order."""
-    return ws.memo("plain_settings", lambda: _read_plain(ws))
-
-
-def _read_plain(ws: Workspace) -> list[PlainSetting]:
+    """All settings of the reading that are numbers and have such a name, in its order."""
     found: list[PlainSetting] = []
-    for file in ws.files:
-        if file.path.suffix.lower() not in _SUFFIXES or (
-            file.role not in ("log", "config", "code", "other", "capture")
-        ):
-            continue
-        if file.role != "log" and file.size > _CONFIG_LIMIT:
-            continue
-        for line in lines(file.path):
-            if line.number > _HEAD_LINES and file.role == "log":
-                break
-            if len(line.data) > 8192 or not any(48 <= c < 58 for c in line.data):
-                continue
-            found += _of_line(file, line)
-            if len(found) > 20_000:
-                return found
+    for s in read_settings(ws).all:
+        name = s.name if setting(s.name) == s.name else setting(s.key.rpartition(".")[2])
+        if name and isinstance(s.value, int | float) and not isinstance(s.value, bool):
+            found.append(PlainSetting(name, float(s.value), s.file, s.line))
     return found
-
-
-def _of_line(file: RunFile, line: Line) -> list[PlainSetting]:
-    found = []
-    for m in _PLAIN_PAIR.finditer(line.data):
-        raw = m[1].decode(errors="replace").strip(" '\"-")
-        name = _canonical(raw)
-        if name:
-            found.append(PlainSetting(name, raw, float(m[2]), file, line))
-    return found
-
-
-def _canonical(raw: str) -> str | None:
-    words = metric_label(raw).split("_")
-    for cut in range(len(words)):
-        found = setting("_".join(words[cut:]))
-        if found and (cut == 0 or len(words) - cut > 1):
-            return found
-    return None

@@ -2,7 +2,6 @@
 
 groups(ws, reading) -> [[Side, ...], ...]
 plain_form(value)   -> the value, however it is written
-code_defaults(ws)   -> what holds where nobody sets a thing, by the program's own code
 
 A run is what left a log or metrics of its own (or is a row of a table, or the good run). Configs that merely lie in one
 folder are none: they count where each belongs to a run, by its name or because a command names both.
@@ -10,10 +9,8 @@ folder are none: they count where each belongs to a run, by its name or because 
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -22,7 +19,7 @@ from ..run.files import RunFile
 from ..run.metric_names import meaning
 from ..run.workspace import Workspace
 from .settings import RESULT, Setting, Settings
-from .settings_map import normal, parse
+from .settings_map import parse
 
 GOOD, THIS = "good", "this run"
 
@@ -317,58 +314,3 @@ def form_of(s: Setting) -> Any:
 def same(a: Any, b: Any) -> bool:
     """Equal, up to how they are written."""
     return plain_form(a) == plain_form(b)
-
-
-# ----------
-# Defaults that the program's code gives: of flags, of fields, of look-ups with a second argument.
-
-_CODE_FILES, _CODE_BYTES = 60, 256 << 10
-_MISSING = object()
-
-
-def code_defaults(ws: Workspace) -> dict[str, list[Any]]:
-    """Defaults by name as the run's code gives them; None where a look-up gives none."""
-    return ws.memo("code_defaults", lambda: _from_code(ws))
-
-
-def _from_code(ws: Workspace) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = defaultdict(list)
-    files = [f for f in ws.by_role("code") if f.path.suffix == ".py" and f.size <= _CODE_BYTES]
-    for f in files[:_CODE_FILES]:
-        try:
-            tree = ast.parse(ws.text(f, _CODE_BYTES))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        for node in ast.walk(tree):
-            for name, value in _given(node):
-                if value is not _MISSING:
-                    found[normal(name)].append(value)
-    return found
-
-
-def _given(node: ast.AST) -> Iterator[tuple[str, Any]]:
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-        yield node.target.id, _literal(node.value)
-    if not isinstance(node, ast.Call) or not node.args:
-        return
-    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    keywords = {k.arg: k.value for k in node.keywords}
-    first = node.args[1] if called == "getattr" and len(node.args) > 2 else node.args[0]
-    name = _literal(first)
-    if not isinstance(name, str):
-        return
-    if called == "add_argument" and name.startswith("-"):
-        long = next((str(v) for a in node.args if str(v := _literal(a)).startswith("--")), name)
-        action = _literal(keywords["action"]) if "action" in keywords else None
-        usual = {"store_true": False, "store_false": True}.get(str(action))
-        yield long.lstrip("-"), _literal(keywords["default"]) if "default" in keywords else usual
-    elif called in ("get", "pop", "setdefault", "getattr"):
-        rest = node.args[2:] if called == "getattr" else node.args[1:]
-        yield name, _literal(rest[0]) if rest else None
-
-
-def _literal(node: ast.expr) -> Any:
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return _MISSING

@@ -11,11 +11,14 @@ Every start of a program is looked at for itself; what cannot be followed is unk
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from ...run.program.syntax import last
 from ...run.what_ran import Program, Ran
+from ..settings_map import normal
 from .bindings import Bindings
 from .given import Given, Known
 from .start import Start
@@ -36,6 +39,7 @@ class Effective:
         self._ran, self._text = ran, text
         self._indexed: dict[str, Bindings] = {}
         self._starts: dict[str, list[Start]] = {}
+        self._defaults: dict[str, list[Any]] | None = None
         for program in ran.programs:
             sources = self._sources(program)
             commands = list({(c.arguments, c.variables): c for c in program.commands}.values())[:STARTS]
@@ -157,6 +161,16 @@ class Effective:
     def declares(self, key: str) -> bool:
         """Whether a program has an option or a field of a class of this name."""
         return any(key in s.declared for starts in self._starts.values() for s in starts[:1])
+
+    def defaults(self, key: str) -> list[Any]:
+        """Values that hold where nobody sets a thing, as the programs' code has them; None where a look-up has none."""
+        if self._defaults is None:
+            self._defaults = defaultdict(list)
+            for name, tree in self._ran.trees.items():
+                for start in self._of(name)[:1] if tree is not None else ():
+                    for given, default in start.defaults(name):
+                        self._defaults[normal(given)].append(default)
+        return self._defaults.get(normal(key), [])
 
     def unread_default(self, name: str, node: ast.expr, key: str) -> bool:
         """Whether what runs reads others of the same parser or own class, but not what has this default."""

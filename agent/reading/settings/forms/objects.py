@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -233,6 +233,27 @@ class Objects(Resolving):
             return None
         value = parse(found.value) if isinstance(found.value, str) and kind in ("int", "float") else found.value
         return replace(found, value=value, sure=found.sure and self.given.known)
+
+    def defaults(self, name: str) -> Iterator[tuple[str, Any]]:
+        """Names with what holds where they are not given: options, fields with a type, keys that are looked up."""
+        source = self.sources[name]
+        found: list[tuple[str, ast.expr | None]] = []
+        for call in source.calls.get("add_argument", ()):
+            given = {k.arg: k.value for k in call.keywords}
+            stores = str(getattr(given.get("action"), "value", ""))
+            usual = ast.copy_location(ast.Constant(False), call) if stores in ("store_true", "store_false") else None
+            found.append((option_name(call), given.get("default", usual)))
+        for (_, field), bound in source.bound.items():
+            found += [(field, b.value) for b in bound if isinstance(b.statement, ast.AnnAssign)]  # pyright: ignore
+        for called in ("get", "pop", "setdefault", "getattr"):
+            for call in source.calls.get(called, ()):
+                key, *rest = call.args[called == "getattr" :] or [None]
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    found.append((key.value, rest[0] if rest else None))
+        for key, node in found:
+            value = Known(None, name, 0) if node is None else self._field(node, source)
+            if isinstance(value := self.plain(value, name, node or ast.Constant(None)), Known):
+                yield key, value.value
 
     def _dataclasses(self, node: ast.Call, source: Bindings, frame: Frame | None) -> Any:
         """`HfArgumentParser((A, B)).parse_args_into_dataclasses()`: one object for each class."""

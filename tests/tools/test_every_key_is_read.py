@@ -29,7 +29,7 @@ OTHERWISE = {
         "names the hosts that nothing is wrong with: a node is blamed where others stand beside it (restart.culprits)",
     ),
     **dict.fromkeys(
-        ("metrics.series", "data.shown", "live.row", "live.value"),
+        ("metrics.series", "data.shown", "live.row", "live.value", "log.once"),
         "all that its tool has to show: answers to a question quote it (answers._made, gate.answered)",
     ),
 }

@@ -242,3 +242,52 @@ def test_each_log_is_held_against_the_steps_that_it_prints(tmp_path: Path) -> No
         ("train.log", "finished"),
         ("train_more.log", "finished"),
     }
+
+
+@pytest.mark.parametrize(("factor", "told"), [(8.0, True), (7.3, False), (1.0, False)])
+def test_two_losses_of_one_log_and_the_setting_between_them(tmp_path: Path, factor: float, told: bool) -> None:
+    """As a script prints it that multiplies the loss of a micro-batch, and estimates the loss of both splits apart."""
+    rows = []
+    for i in range(60):
+        loss = 4 - i / 40
+        if i % 10 == 0:
+            rows.append(f"step {i}: train loss {loss:.4f}, val loss {loss + 0.1:.4f}")
+        rows.append(f"iter {i}: loss {factor * loss:.4f}, time 20.1ms")
+    config = "gradient_accumulation_steps: 8\n"
+    seen = look(find_anomalies, tmp_path, train_log="\n".join(rows) + "\n", config_yaml=config)
+    assert seen.values("loss.proportional_to") == ["gradient_accumulation_steps"] * (2 * told)
+    assert seen.one("eval.gap_ratio") == pytest.approx(2.85 / 2.75, abs=0.001)  # to the loss in its own line
+
+
+SAYS = """
+import logging
+
+log = logging.getLogger("train")
+
+def main():
+    log.info("%d notes to train on, %d held out", len(rows), len(held))
+    print("using CPU, this will be slow")
+    for step in range(100):
+        print(f"step {step} loss {loss:.4f}")
+        if step % 30 == 0:
+            print("sample:", text)
+    log.info("weights of step %d taken", best)
+
+main()
+"""
+
+
+def test_what_a_program_says_once_is_told_with_its_place(tmp_path: Path) -> None:
+    rows = ["80 notes to train on, 20 held out", "using CPU, this will be slow"]
+    rows += [f"step {i} loss {3 - i / 50:.4f}" for i in range(40)]
+    rows += [
+        "sample: the note says that the weights of a step were not taken",
+        "a line of a library",
+        "weights of step 31 taken",
+    ]
+    seen = look(telling_lines, tmp_path, train_py=SAYS, train_log="\n".join(rows) + "\n")
+    assert [(e.line, e.value) for e in seen.of("log.once")] == [
+        (1, "train.py:7"),
+        (2, "train.py:8"),
+        (45, "train.py:13"),
+    ]

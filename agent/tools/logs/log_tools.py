@@ -255,6 +255,7 @@ def _wanted(ws: Workspace) -> Iterator[str]:
 
 SIZE = 8 << 10  # bytes of an output that is cut out, or short, so that few lines of it say much
 FILES, PER_FILE, NOTES_SHOWN = 64, 3, 8
+WHOLE, ONCE_LOGS, ONCE, ONCE_SHOWN = 256 << 10, 4, 2, 12  # bytes of a log, logs, times that a statement printed, lines
 LEAST = 1.5  # about one rare word of the question, or a word of difference
 _TELLING = re.compile(
     r"(?i)\b(?:differs?|differences?|differ|mismatch\w*|diverge[sd]?|outliers?|non-?finite|nans?|invalid|wrong|stuck|hangs?"
@@ -301,7 +302,7 @@ class _Candidate:
     words: set[str]
 
 
-@tool(emits=("log.telling",), recall=True)
+@tool(emits=("log.telling", "log.once"), recall=True)
 def telling_lines(ws: Workspace) -> ToolResult:
     """Quote lines of small outputs that bear on the question
 
@@ -310,7 +311,8 @@ def telling_lines(ws: Workspace) -> ToolResult:
     configs and data are not looked at. What is found here decides nothing: it is shown beside the proof.
     """
     small = [f for f in ws.files if 0 < f.size <= SIZE and not f.good and _is_output(ws, f)][:FILES]
-    if not small:
+    once = list(_once(ws))
+    if not (small or once):
         return not_applicable("no small output beside the logs")
     asked = _words(ws.question)
     told: set[str] = set()
@@ -323,10 +325,24 @@ def telling_lines(ws: Workspace) -> ToolResult:
         found += sorted((s for s in scored if s[0] >= LEAST), key=lambda s: -s[0])[:PER_FILE]
     found.sort(key=lambda s: -s[0])
     evidence = [ws.cite(c.file, c.line, "log.telling", round(score, 2)) for score, c in found[:NOTES_SHOWN]]
+    rows = [f"{e.file}:{e.line}: {e.text}" for e in (*evidence, *once)]
     if not evidence:
-        return clean("no line of the small outputs speaks of the question or of a fault")
-    rows = [f"{e.file}:{e.line}: {e.text}" for e in evidence]
-    return finding(f"{len(evidence)} telling lines", evidence, "\n".join(rows))
+        return clean("no line of the small outputs speaks of the question or of a fault", once, "\n".join(rows))
+    return finding(f"{len(evidence)} telling lines", [*evidence, *once], "\n".join(rows))
+
+
+def _once(ws: Workspace) -> Iterator[Evidence]:
+    """`log.once`: what a program said once or twice in a log, which names data, settings and events; with its place."""
+    for program in ws.ran.programs:
+        for file in [f for f in ws.files if f.name in program.logs and f.size <= WHOLE and not f.good][:ONCE_LOGS]:
+            said: dict[tuple[str, int], list[Line]] = {}
+            for line in ws.lines(file):
+                match = ws.ran.statement(file, strip(line.text[:400]).body)
+                if match is not None and not match.payload:
+                    said.setdefault((match.statement.file, match.statement.line), []).append(line)
+            told = [(x, where) for where, lines in said.items() if len(lines) <= ONCE for x in lines]
+            for line, (source, number) in sorted(told, key=lambda t: t[0].number)[:ONCE_SHOWN]:
+                yield ws.cite(file, line, "log.once", f"{source}:{number}")
 
 
 def _is_output(ws: Workspace, file: RunFile) -> bool:

@@ -15,6 +15,7 @@ from ..curves import home_of
 from ..series import Series
 
 FEW = 8  # points
+_SHARED = 0.8  # of a validation's lines
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,15 @@ class Curve:
 
 @dataclass
 class Group:
-    """The curves of one run, rank and variant in one file: by canonical metric, the fullest of each."""
+    """The curves of one run, rank and variant in one file: by canonical metric, the fullest of each; other losses."""
 
     series: dict[str, Series] = field(default_factory=dict)
+    other_losses: list[Series] = field(default_factory=list)
+
+    def beside(self, held: Series) -> Curve | None:
+        """A training loss that stands in the lines of a validation: measured in the same mode, as nothing else is."""
+        alike = (s for s in self.other_losses if s.file is held.file and s.finite.any())
+        return next((Curve(s) for s in alike if np.isin(held.offsets, s.offsets).mean() >= _SHARED), None)
 
     def curve(self, *metrics: str) -> Curve | None:
         """The curve of the first of these metrics that is there and has a finite point."""
@@ -101,10 +108,13 @@ def groups(series: Iterable[Series]) -> list[Group]:
     """Curves that belong together: same file (or store of one run), rank and variant."""
     found: dict[tuple, Group] = defaultdict(Group)
     for s in series:
-        group = found[(home_of(s.file.name), s.rank, s.variant)].series
-        held = group.get(s.metric)
+        group = found[(home_of(s.file.name), s.rank, s.variant)]
+        held = group.series.get(s.metric)
+        less = s
         if held is None or _fullness(s) > _fullness(held):
-            group[s.metric] = s
+            group.series[s.metric], less = s, held
+        if less is not None and less.metric == "loss":
+            group.other_losses.append(less)
     return list(found.values())
 
 

@@ -45,7 +45,8 @@ def progress_findings(group: Group, renewed: np.ndarray | None = None) -> Iterat
     for metric in ("eval_loss", "eval_perplexity"):
         held = group.series.get(metric)
         if held is not None:
-            yield from _validation(Curve(held), loss if metric == "eval_loss" and not group.rl else None)
+            train = group.beside(held) or loss
+            yield from _validation(Curve(held), train if metric == "eval_loss" and not group.rl else None)
 
 
 def _without_rate(group: Group, told: Finding) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ _COMMON_N = (
     151_936,
 )
 _FEW_STEPS = 300  # a whole run of so many steps has hardly begun to learn
+_OF_A_BATCH = {"gradient_accumulation_steps", "world_size", "micro_batch_size", "global_batch_size"}
 _N_SETTINGS = {"micro_batch_size", "global_batch_size", "vocab_size", "classes", "num_experts", "samples_per_prompt"}
 
 
@@ -60,6 +61,7 @@ def loss_findings(group: Group, settings: Sequence[PlainSetting]) -> Iterator[Fi
     yield from _constant(curve, settings)
     yield from _stuck(curve, settings)
     yield from _high_start(curve, settings)
+    yield from _scaled(curve, group.other_losses, settings)
     if curve.series.stepped and len(curve) >= 20 and curve.steps[0] <= 20 and 50 <= curve.steps[-1] <= _FEW_STEPS:
         yield curve.at("loss.few_steps", plain(curve.steps[-1]), len(curve) - 1)
 
@@ -251,6 +253,20 @@ def _high_start(curve: Curve, settings: Sequence[PlainSetting]) -> Iterator[Find
     bound = math.log(vocabulary[0].value) if vocabulary else math.log(262_144)
     if curve.values[0] > (1.5 if vocabulary else 2.0) * bound:
         yield curve.at("loss.high_start", plain(curve.values[0]), 0)
+
+
+def _scaled(curve: Curve, others: Sequence[Series], settings: Sequence[PlainSetting]) -> Iterator[Finding]:
+    """Two training losses of one log, of which one is the other times a setting that parts or multiplies a batch."""
+    for other in (Curve(s) for s in others if len(s) >= 2 and s.finite.all()):
+        places = curve.series.offsets[curve.index]
+        near = np.searchsorted(places, other.series.offsets).clip(max=len(places) - 1)  # the next one in the file
+        ratios = curve.values[near] / np.where(other.values > 0, other.values, np.nan)
+        for s in settings:
+            apart = np.abs(ratios / s.value - 1) if s.name in _OF_A_BATCH and s.value > 1 else None
+            if apart is not None and apart[0] < 0.02 and np.nanmax(apart) < 0.25:
+                yield curve.at("loss.proportional_to", s.name, int(near[0]))
+                yield Finding("loss.proportional_to", s.name, file=s.file, line=s.line)
+                return
 
 
 # ----------

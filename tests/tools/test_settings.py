@@ -207,3 +207,26 @@ def test_the_choice_of_a_group_gives_way_to_the_command(tmp_path):
     (tmp_path / "run.sh").write_text("python train.py model=tree\n", encoding="utf-8")
     (tmp_path / "train.py").write_text(code, encoding="utf-8")
     assert [s.value for s in reading_of(Workspace([tmp_path])).asked("model")] == ["tree"]
+
+
+LOADS = "from torch.utils.data import DataLoader, Subset\n{}\n"
+HELD_OUT = [
+    "DataLoader(val_set, shuffle=False, num_workers=3)",
+    "DataLoader(dataset=sets['test'], shuffle=False, num_workers=3)",
+    "val_loader = DataLoader(other, shuffle=False, num_workers=3)",
+    "self.test_loader = DataLoader(other, shuffle=False, num_workers=3)",
+    "DataLoader(Subset(full, eval_ids), shuffle=False, num_workers=3)",
+    "def val_dataloader():\n    return DataLoader(sets, shuffle=False, num_workers=3)",
+]
+TRAINED = [
+    "DataLoader(train_set, shuffle=False, num_workers=3)",
+    "DataLoader(interval_set, shuffle=False, num_workers=3)",
+    "loader = DataLoader(latest, shuffle=False, num_workers=3)",
+    "train_loader = DataLoader(test_train, shuffle=False, num_workers=3)",
+]
+
+
+@pytest.mark.parametrize("code", [*HELD_OUT, *TRAINED])
+def test_what_a_loader_of_data_that_is_held_out_is_given_is_no_setting_of_the_training(tmp_path, code):
+    reading = reading_of(workspace(tmp_path, train_py=LOADS.format(code)))
+    assert {s.name for s in reading.all} == (set() if code in HELD_OUT else {"shuffle", "dataloader_workers"})

@@ -23,6 +23,7 @@ _CALLS = re.compile(
 _PLAIN = re.compile(r"^[ \t]*([A-Za-z_]\w{0,60})[ \t]*=[ \t]*([\w.+\-'\"/]{1,200})[ \t]*,?[ \t]*(?:#.*)?$")
 _SCOPED = {"DataLoader": "pytorch", "LLM": "vllm", "SamplingParams": "vllm", "LoraConfig": "peft", "Trainer": "",
            "TrainingArguments": "hf", "Seq2SeqTrainingArguments": "hf"}  # fmt: skip
+_HELD_OUT = re.compile(r"(?i)(?:^|[^a-z])(?:val|valid|validation|test|eval|evaluation|dev|held_?out)(?:$|[^a-z])")
 _TRL = re.compile(r"(?:SFT|DPO|GRPO|PPO|RLOO|ORPO|KTO|CPO|Reward|OnlineDPO)(?:v2)?Config\Z")
 
 
@@ -70,11 +71,18 @@ class Reader:
 
     def leaves(self) -> Iterator[Leaf]:
         pending: list[ast.AST] = [self.tree]
+        aside: set[int] = set()  # calls that make what is held out
         while pending:
             node = pending.pop()
             pending.extend(reversed(list(ast.iter_child_nodes(node))))
+            named = [node] if isinstance(node, ast.FunctionDef) else getattr(node, "targets", [])
+            if any(map(_held_out, named)):
+                aside |= {id(n) for n in ast.walk(node) if isinstance(n, ast.Call)}
             if isinstance(node, ast.Call):
-                yield from self._call(node)
+                data = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "dataset")]
+                loads = dotted(node.func).endswith("Loader")
+                if not loads or not (id(node) in aside or any(map(_held_out, data))):
+                    yield from self._call(node)
             elif isinstance(node, ast.Assign | ast.AnnAssign):
                 yield from self._assign(node)
 
@@ -236,6 +244,17 @@ class Reader:
                 return "timedelta(...)"
             total += value * units[unit]
         return total
+
+
+def _held_out(node: ast.AST) -> bool:
+    """Whether a name, or what it is taken from, is of data that is held out: `val_set`, `sets["test"]`, `self.dev`."""
+    if isinstance(node, ast.Subscript):
+        return _held_out(node.slice) or _held_out(node.value)
+    if isinstance(node, ast.Call):  # Subset(full, val_ids), load("test.csv")
+        return any(map(_held_out, node.args))
+    name = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "name", None)
+    name = node.value if isinstance(node, ast.Constant) else name
+    return isinstance(name, str) and _HELD_OUT.search(name) is not None and not re.search(r"(?i)train", name)
 
 
 def _field_default(node: ast.expr) -> ast.expr | None:

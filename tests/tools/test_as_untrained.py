@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from traindoctor.agent.reading.run.workspace import Workspace
 from traindoctor.agent.tools.curves.metrics_tools import find_anomalies
 
@@ -17,9 +18,10 @@ def told(folder: Path) -> list[str | None]:
     return [e.file for e in found if e.key == "loss.as_untrained"]
 
 
-def test_fine_tuning_that_starts_where_pretraining_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loads", ["loading out/ckpt_900.pt", "weights from out/ckpt_900.pt (step 900)"])
+def test_fine_tuning_that_starts_where_pretraining_started(tmp_path: Path, loads: str) -> None:
     (tmp_path / "pretrain.log").write_text(curve(10.52, 3.1))
-    (tmp_path / "sft.log").write_text("loading out/ckpt_900.pt\n" + curve(10.49, 6.1))
+    (tmp_path / "sft.log").write_text(f"{loads}\n" + curve(10.49, 6.1))
     assert told(tmp_path) == ["sft.log"]
 
 

@@ -382,7 +382,7 @@ def _loads(ws: Workspace, curve: Curve) -> bool:
     for line in ws.lines(curve.series.file):
         if line.offset >= until or line.number > _HEAD:
             return False
-        if _LOADED.search(line.data[:2000]):
+        if _LOADED.search(line.data[:2000]) or _WEIGHTS_FROM.search(line.text[:600]):
             return True
     return False
 

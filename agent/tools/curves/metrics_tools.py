@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from ...core.types import Evidence, ToolResult
-from ...reading.curves.anomalies.finding import Finding, Group, groups
+from ...reading.curves.anomalies.finding import Curve, Finding, Group, groups, plain
 from ...reading.curves.anomalies.learning import progress_findings, set_findings
 from ...reading.curves.anomalies.loss_anomalies import (
     bound_findings,
@@ -139,7 +139,7 @@ _FACTS = {
     "accuracy.value", "aux_loss.value", "variant.outcome", "variant.best", "variant.worst", "eval.gap_ratio",
     "data_time.fraction", "resume.from_step", "loss.few_steps",
     "eval.still_falling", "eval.initial_value", "eval.best_value", "eval.final_value", "resume.restored",
-    "resume.weights_from", "resume.loss_before", "resume.loss_after", "loss.run_mean",
+    "resume.weights_from", "resume.loss_before", "resume.loss_after", "loss.summary",
 }  # fmt: skip
 
 
@@ -194,11 +194,9 @@ def _findings(ws: Workspace, found: Curves) -> Iterator[Finding]:
         yield from accuracy_findings(group, classes)
         yield from resume_findings(group, begun)
         yield from _counted(group)
-    means = [s for s in found.results if s.raw.endswith("train_loss") and not s.file.good and s.finite.any()]
-    for mean in {
-        f"{s.values[-1]:.3g}": s for s in sorted(means, key=lambda s: s.file.role != "log", reverse=True)
-    }.values():
-        yield Finding("loss.run_mean", round(float(mean.values[-1]), 6), mean, len(mean) - 1)
+    sums = [s for s in found.results if s.raw.endswith("train_loss") and not s.file.good and s.finite.any()]
+    for one in [s for s in sums if s.file.role == "log"] or sums[:1]:  # other files only say it again
+        yield Curve(one).at("loss.summary", plain(one.values[one.finite][-1]), -1)
     yield from ending_findings(chosen)
     yield from scaler_findings(chosen)
     yield from chance_findings(chosen)

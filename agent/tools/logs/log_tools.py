@@ -337,8 +337,9 @@ def _once(ws: Workspace) -> Iterator[Evidence]:
         for file in [f for f in ws.files if f.name in program.logs and f.size <= WHOLE and not f.good][:ONCE_LOGS]:
             said: dict[tuple[str, int], list[Line]] = {}
             for line in ws.lines(file):
-                match = ws.ran.statement(file, strip(line.text[:400]).body)
-                if match is not None and not match.payload:
+                body = strip(line.text[:400]).body
+                match = ws.ran.statement(file, body)
+                if match is not None and not match.payload and not ("loss" in body and is_progress(body)):
                     said.setdefault((match.statement.file, match.statement.line), []).append(line)
             told = [(x, where) for where, lines in said.items() if len(lines) <= ONCE for x in lines]
             for line, (source, number) in sorted(told, key=lambda t: t[0].number)[:ONCE_SHOWN]:

@@ -85,8 +85,11 @@ def cycles(code: Code, project: Project) -> Iterator[Hazard]:
 @detects("unbounded_cache")
 def unbounded(code: Code, project: Project) -> Iterator[Hazard]:
     """A memo without a bound on a method that is called once a sample or a step."""
+    often = {"__getitem__", "get", "load", "forward", "load_image", "_load", "tokenize", "encode"}
+    each = [f for f in code.syntax.functions if f.name in ("__getitem__", "__iter__", "forward", "training_step")]
+    often |= {last(n.func) for f in each for n in walk(f) if isinstance(n, ast.Call) and n.args}
     for function in code.syntax.functions:
-        if function.name not in ("__getitem__", "get", "load", "forward", "load_image", "_load", "tokenize", "encode"):
+        if function.name not in often:
             continue
         for decorator in function.decorator_list:
             plain = last(decorator) == "cache"

@@ -28,10 +28,20 @@ def softmax_twice(code: Code, project: Project) -> Iterator[Hazard]:
             yield Hazard("softmax_before_cross_entropy", call.lineno, made)
         elif made == "log_softmax":
             yield Hazard("logsoftmax_twice", call.lineno, made)
+    ends_so = {
+        last(t) for n in s.every(ast.Assign) for t in n.targets
+        if isinstance(n.value, ast.Call) and n.value.args and last(n.value.func) == "Sequential"
+        and isinstance(n.value.args[-1], ast.Call) and last(n.value.args[-1].func) == "Softmax"
+    }  # fmt: skip
     for function in s.functions:
         if function.name == "forward":
             for n in walk(function):
-                if isinstance(n, ast.Return) and isinstance(n.value, ast.Call) and last(n.value.func) == "softmax":
+                made = n.value if isinstance(n, ast.Return) else None
+                if (
+                    isinstance(n, ast.Return)
+                    and isinstance(made, ast.Call)
+                    and last(made.func) in {"softmax", *ends_so}
+                ):
                     yield Hazard("softmax_before_cross_entropy", n.lineno, "the model returns probabilities")
 
 

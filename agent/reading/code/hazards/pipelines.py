@@ -102,10 +102,21 @@ def items(code: Code, project: Project) -> Iterator[Hazard]:
         if function.name not in ("__getitem__", "__iter__", "collate_fn"):
             continue
         for n in walk(function):
-            if isinstance(n, ast.Call) and dotted(n.func) in _HEAVY_OPENS and function.name == "__getitem__":
-                yield Hazard("open_in_getitem", n.lineno, dotted(n.func))
+            if isinstance(n, ast.Call) and function.name == "__getitem__":
+                yield from _opened(s, n)
             elif isinstance(n, ast.ExceptHandler) and catches_all(n):
                 yield Hazard("data_errors_swallowed", n.lineno, function.name)
+
+
+def _opened(s: Syntax, call: ast.Call) -> Iterator[Hazard]:
+    """What a call opens anew for every item, itself or in the method that it is; what is kept once open is left out."""
+    inside = [call]
+    if isinstance(call.func, ast.Attribute) and dotted(receiver(call)) == "self":
+        inside += [c for f in s.functions if f.name == call.func.attr for c in walk(f) if isinstance(c, ast.Call)]
+    for c in inside:
+        kept = any(isinstance(t, ast.Attribute) for t in getattr(s.parents.get(c), "targets", ()))
+        if dotted(c.func) in _HEAVY_OPENS and not (kept and any(isinstance(a, ast.If) for a in s.above(c))):
+            yield Hazard("open_in_getitem", c.lineno, dotted(c.func))
 
 
 def catches_all(handler: ast.ExceptHandler) -> bool:

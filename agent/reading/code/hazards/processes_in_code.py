@@ -162,7 +162,8 @@ def samplers(code: Code, project: Project) -> Iterator[Hazard]:
     """How data is divided among ranks."""
     s = code.syntax
     made = s.calls_of("DistributedSampler")
-    epochs = any(re.search(r"epoch", " ".join(names(loop.target)), re.IGNORECASE) for loop in s.every(ast.For))
+    loops = [*((n.target, n.iter) for n in s.every(ast.For)), *((n.test,) for n in s.every(ast.While))]
+    epochs = any(re.search(r"epoch", " ".join(names(part)), re.IGNORECASE) for loop in loops for part in loop)
     if epochs and not project.mentions("set_epoch"):
         for call in made:
             if constant(keyword(call, "shuffle")) is not False:
@@ -171,14 +172,28 @@ def samplers(code: Code, project: Project) -> Iterator[Hazard]:
     divided = project.mentions(
         "DistributedSampler", "accelerator.prepare", "split_dataset_by_node", "setup_dataloaders", "sampler"
     )
+    divided = divided or any(map(_own_share, [*s.every(ast.Slice), *s.calls_of("shard")]))
     for call in s.calls_of("DataLoader"):
-        if keyword(call, "sampler") is not None and constant(keyword(call, "shuffle")) is True:
+        shuffle, sampler = (
+            keyword(call, name) or next(iter(call.args[at : at + 1]), None)
+            for at, name in ((2, "shuffle"), (3, "sampler"))
+        )
+        none = sampler is None or (isinstance(sampler, ast.Constant) and sampler.value is None)
+        if not none and constant(shuffle) is True:
             yield Hazard("shuffle_with_sampler", call.lineno)
         if wrapped and not divided and keyword(call, "batch_sampler") is None:
             yield Hazard("no_distributed_sampler", call.lineno)
         open_ended = bool(call.args) and all(k.arg not in (None, "drop_last") for k in call.keywords)
         if open_ended and code.mentions("IterableDataset"):
             yield Hazard("drop_last_missing", call.lineno)
+
+
+def _own_share(node: ast.AST) -> bool:
+    """Whether each rank takes a part of the data for itself: `files[rank::world]`, `data.shard(world, rank)`."""
+    if isinstance(node, ast.Call):
+        return bool(node.args or node.keywords)
+    step = " ".join(names(node.step)) if isinstance(node, ast.Slice) and node.step is not None else ""
+    return re.search(r"(?i)world|size|rank|replica|proc|shard", step) is not None
 
 
 _SENT_ROUND = ("DistributedDataParallel", "DDP(", "FSDP", "FullySharded", "deepspeed", "prepare(", "load_state_dict(",
@@ -256,19 +271,35 @@ def averaged_by_hand(code: Code, project: Project) -> Iterator[Hazard]:
 def bypassed(code: Code, project: Project) -> Iterator[Hazard]:
     """A training step calls the module inside of DDP: backward then averages no gradients, each rank trains alone."""
     s = code.syntax
-    wrapped = {
-        last(t)
-        for n in s.every(ast.Assign)
-        if isinstance(n.value, ast.Call) and last(n.value.func) in _REPLICATED
-        for t in n.targets
-    }
+    wrapped = {last(t) for n in s.every(ast.Assign) if _wrap_in(n.value) is not None for t in n.targets}
+    inner = _inside_of(s, wrapped)
     for call in s.calls:
         *owner, inside = dotted(call.func).removesuffix(".forward").split(".")
         loop = s.loop_of(call)
-        if inside != "module" or not owner or owner[-1] not in wrapped or loop is None:
+        held = inside == "module" and bool(owner) and owner[-1] in wrapped
+        if loop is None or not (held or (inside in inner and not any(calls_in(loop, w) for w in wrapped))):
             continue
         if calls_in(loop, "backward") and not any(_WITHOUT & _entered(n) for n in s.above(call)):
             yield Hazard("ddp_bypassed", call.lineno, dotted(call.func))
+
+
+def _wrap_in(value: ast.expr) -> ast.Call | None:
+    """The call that wraps a model, also of one that is wrapped only where there are several processes."""
+    if isinstance(value, ast.IfExp):
+        return _wrap_in(value.body) or _wrap_in(value.orelse)
+    return value if isinstance(value, ast.Call) and last(value.func) in _REPLICATED else None
+
+
+def _inside_of(s: Syntax, wrapped: set[str]) -> set[str]:
+    """Names of the modules inside of wrapped ones: `net = ddp.module`, and the `net` of `ddp = DDP(net)`."""
+    found: set[str] = set()
+    for n in s.every(ast.Assign):
+        held, wrap = n.value, _wrap_in(n.value)
+        if isinstance(held, ast.Attribute) and held.attr == "module" and last(held.value) in wrapped:
+            found |= {last(t) for t in n.targets}
+        elif wrap is not None and wrap.args:
+            found.add(last(wrap.args[0]))
+    return found - wrapped - {"", "?"}
 
 
 def _entered(node: ast.AST) -> set[str]:

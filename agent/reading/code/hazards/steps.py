@@ -193,8 +193,12 @@ def half_precision(code: Code, project: Project) -> Iterator[Hazard]:
         for step in steps_of(s.scope_of(scaled[0]), OPTIMIZER)[:1]:
             yield Hazard("step_without_scaler", step.lineno)
     if training_loops(s) and not scaled and not code.mentions("GradScaler", "deepspeed", "loss_scale"):
-        for call in s.calls_of("half"):
-            if re.fullmatch(r"(self\.)?(model|net|unet)(\.\w+)?", dotted(receiver(call))):
+        for call in s.calls_of("half", "to"):
+            held = [dotted(n) for n in (receiver(call), *getattr(s.parents.get(call), "targets", ()))]
+            halves = last(call.func) == "half" or any(
+                last(v) in ("float16", "half") for v in (*call.args, *(k.value for k in call.keywords))
+            )
+            if halves and any(re.fullmatch(r"(self\.)?(model|net|unet)(\.\w+)?", name) for name in held):
                 yield Hazard("half_weights_trained", call.lineno)
 
 
@@ -364,9 +368,17 @@ def unstepped(code: Code, project: Project) -> Iterator[Hazard]:
         return
     s = code.syntax
     for loop in training_loops(s):
+        if _gradients_of_inputs(loop):
+            continue
         housekeeping = [*calls_in(loop, "zero_grad"), *steps_of(loop, SCHEDULER)]
         if housekeeping and not _any_step(s, loop) and not _stepped_by_hand(loop):
             yield Hazard("missing_optimizer_step", calls_in(loop, "backward", "manual_backward")[0].lineno)
+
+
+def _gradients_of_inputs(loop: ast.AST) -> bool:
+    """Whether a loop asks for the gradient of what it goes over: of images for a map, of what is attacked."""
+    over = set(names(loop.target)) if isinstance(loop, ast.For) else set()
+    return any(isinstance(n, ast.Attribute) and n.attr == "grad" and last(n.value) in over for n in walk(loop))
 
 
 def _any_step(s: Syntax, loop: ast.AST) -> bool:

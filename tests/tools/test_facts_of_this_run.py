@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -291,3 +292,14 @@ def test_what_a_program_says_once_is_told_with_its_place(tmp_path: Path) -> None
         (2, "train.py:8"),
         (45, "train.py:13"),
     ]
+
+
+def test_histories_in_two_saves_of_one_run_are_one(tmp_path: Path) -> None:
+    def state(steps: int) -> str:
+        rows = [{"step": i, "loss": round(3 - i / 100, 4)} for i in range(10, steps + 1, 10)]
+        return json.dumps({"global_step": steps, "log_history": rows, "max_steps": 300}, indent=2)
+
+    files = {f"out__checkpoint-{n}__trainer_state_json": state(n) for n in (250, 300)}
+    seen = look(find_anomalies, tmp_path, **files)
+    assert not seen.values("variant.outcome")
+    assert [e.file for e in seen.of("loss.final_value")] == ["out/checkpoint-300/trainer_state.json"]

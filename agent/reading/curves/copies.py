@@ -6,8 +6,10 @@ of the copy that does.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 
 import numpy as np
 
@@ -24,6 +26,7 @@ _HEAD = 4096  # bytes of a line
 _ALIKE = 64  # series of one metric that are compared with one another
 _STRETCH = 5  # points of one attempt, by which it is found in the history of all
 _FINAL = 1  # evaluation after the last step, which a log prints and a trainer's state does not hold
+_SAVE = re.compile(r"^(?:checkpoint|ckpt|global_?step|iter|step)[-_]?\d+$")
 _STORES = ("wandb/", "mlruns/", "checkpoint-", "lightning_logs/", "global_step")
 
 
@@ -61,9 +64,17 @@ def _two_tellings(one: Series, other: Series) -> bool:
         return False
     if a.attempt is not None and b.attempt is not None and a.attempt != b.attempt:
         return False
+    if _saves(a) == _saves(b) != "":
+        return True
     if _kind(a) != _kind(b) or (a.rank is None) != (b.rank is None) or _stored(a) != _stored(b):
         return True
     return _kind(a) == "log" and _one_print(one, other)
+
+
+def _saves(file: RunFile) -> str:
+    """Where a run keeps its saves, each with its history until then; empty for what lies in no `checkpoint-250`."""
+    folder = PurePosixPath(file.name).parent
+    return f"{folder.parent}/{file.path.name}" if _SAVE.search(folder.name) else ""
 
 
 def _one_print(one: Series, other: Series) -> bool:

@@ -218,10 +218,10 @@ def check_data_files(ws: Workspace) -> ToolResult:
 
 
 def _of_records(ws: Workspace, file: RunFile, found: list[Record], limits: Limits) -> Iterator[Evidence]:
-    written = is_written(ws, file)
+    written = is_written(ws, file) or bool(_WRITTEN & found[0].fields.keys())
     if not written:
         yield ws.cite(file, found[0].line, "data.records", len(found))
-    corpus = not written and not held_out(file.name) and not _WRITTEN & found[0].fields.keys()
+    corpus = not written and not held_out(file.name)
     for key, value, record in few(_questions(found, limits, corpus), EACH, lambda x: x[0]):
         yield ws.cite(file, record.line, f"data.{key}", value)
 

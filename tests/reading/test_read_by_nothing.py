@@ -108,3 +108,12 @@ def test_a_setting_under_a_name_that_nothing_reads_is_told_with_the_one_that_is_
     )
     cited = {(e.file, e.line) for e in found.evidence if e.key == "lint.ignored_setting"}
     assert cited == {("conf/run.yaml", 1), ("train.py", 8)}
+
+
+def test_what_a_run_kept_of_its_config_is_held_to_the_same(tmp_path):
+    code = LOADS + "print('rate', c['lr'])\n" + LOOP.replace("a.lr", "c['lr']").replace("10", "c['steps']")
+    kept = '{\n"lr": 0.1,\n"steps": 10,\n"log_every": 5\n}\n'
+    files = {"train.py": code, "conf/run.yaml": YAML, "out/run_config.json": kept, "out/train.log": "rate 0.1\n"}
+    files["run.sh"] = "python train.py > out/train.log\n"
+    reading = read_settings(look(tmp_path, files))
+    assert {s.key for s in reading.all if s.file.name == "out/run_config.json"} == {"lr", "steps"}

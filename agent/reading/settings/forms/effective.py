@@ -14,6 +14,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from ...run.program.syntax import last
@@ -148,10 +149,13 @@ class Effective:
         """Whether what runs of the programs that a source or config belongs to reads a key; None where none can tell.
 
         Args:
-            name: a source, or a config that programs loaded.
+            name: a source, a config that programs loaded, or one that they wrote.
             key: the key, of a dotted one its last part.
         """
         mine = {p.file.name for p in self._ran.programs if name in p.reached or name in p.configs}
+        folder = PurePosixPath(name).parent  # what lies beside a log is what its program kept of its settings
+        beside = {p.file.name for p in self._ran.programs if folder.name and folder in map(_folder, p.logs)}
+        mine = mine or beside
         starts = [s for program in sorted(mine) for s in self._starts.get(program, ()) if s.entry == program]
         found = [s.reads() for s in starts]
         if not found or None in found:
@@ -202,3 +206,7 @@ class Effective:
             tree = None
         ran = replace(self._ran, trees={**self._ran.trees, name: tree})
         return Effective(ran, lambda n: text if n == name else self._text(n))
+
+
+def _folder(name: str) -> PurePosixPath:
+    return PurePosixPath(name).parent

@@ -39,7 +39,8 @@ OF_A_PEER = (
 def test_a_server_beside_the_run_is_no_peer(tmp_path: Path, line: str) -> None:
     log = STEPS + line + "\n" + STEPS
     assert not look(nccl_log, tmp_path / "a", train_log=log).values("nccl.connection")
-    assert not look(scan_logs, tmp_path / "b", train_log=log).values("sig.dist.connection_refused")
+    seen = look(scan_logs, tmp_path / "b", train_log=log)
+    assert not seen.values("sig.dist.connection_refused") and "collective" not in seen.values("error.phase")
 
 
 @pytest.mark.parametrize("line", OF_A_PEER)
@@ -133,6 +134,20 @@ def test_a_run_and_what_began_from_it_are_no_variants(tmp_path: Path, second: st
     seen = look(find_anomalies, tmp_path, runs__base_a__train_log=curve(0, 100, 3), runs__base_b__train_log=second)
     assert bool(seen.values("variant.outcome")) is variants
     assert seen.values("resume.weights_from") == (["runs/base_a/model.pt"] if "weights" in second else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("loaded models/base/model.pt: <All keys matched successfully>", "models/base/model.pt"),
+        ("=> loading weights from runs/a/latest.pth.tar", "runs/a/latest.pth.tar"),
+        ("saved the best weights to runs/a/best.pt", None),
+        ("removed runs/a/old.pt, weights are loaded later", None),
+    ],
+)
+def test_where_weights_come_from(tmp_path: Path, line: str, path: str | None) -> None:
+    seen = look(find_anomalies, tmp_path, train_log=f"{line}\n" + STEPS)
+    assert seen.values("resume.weights_from") == ([path] if path else [])
 
 
 def with_validation(train: str, held: str, values: list[tuple[float, float]]) -> str:

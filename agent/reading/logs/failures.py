@@ -367,8 +367,8 @@ def phases_of(failure: Failure) -> list[tuple[str, Frame | None]]:
 
 
 def _of_frame(frame: Frame) -> Iterator[str]:
-    if _ENVIRONMENT.search(frame.path):  # a variable that is looked up is no record of a data set
-        return
+    if _ENVIRONMENT.search(frame.path) or _CLIENT.search(frame.path):
+        return  # a variable that is looked up is no record of a data set, a call to a web server no collective
     function = frame.function.rpartition(".")[2]
     for phase in _phases():
         if function in phase.functions:

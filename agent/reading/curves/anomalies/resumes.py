@@ -323,8 +323,8 @@ _LOADED = re.compile(
     rb"|\binit\w* (?:model )?from .{0,60}(?:checkpoint|ckpt|pretrain)"
 )
 _WEIGHTS_FROM = re.compile(
-    r"(?i)(?:^|\s)(?:load\w*|init\w*|warm\w*|starting|weights|parameters)\b(?:.{0,60}\s)?from:?\s['\"]?"
-    r"(?P<path>[^\s'\"]+\.(?:pth?|bin|ckpt|safetensors|npz|pkl|tar))\b"
+    r"(?i)(?:^|\s)(?:(?:init\w*|warm\w*|starting|weights|parameters)\b(?:.{0,60}\s)?from:?|load\w*(?:.{0,60}\sfrom:?)?)"
+    r"\s['\"]?(?P<path>[^\s'\"]+\.(?:pth?|bin|ckpt|safetensors|npz|pkl|tar))\b"
 )
 _HEAD = 2000  # lines before the first loss
 _EARLY, _ABOVE = 10, 1.3  # steps at which a first loss is that of the weights as they came; above that of new ones
@@ -352,7 +352,7 @@ def weights_findings(ws: Workspace) -> Iterator[Finding]:
     """`resume.weights_from`: the file that a log says its weights come from."""
     told = set[tuple[str, str]]()
     for file, line in heads(ws):
-        m = _WEIGHTS_FROM.search(line.text[:600]) if b"from" in line.data else None
+        m = _WEIGHTS_FROM.search(line.text[:600]) if b"from" in line.data or b"oad" in line.data else None
         if m is not None and (file.name, m["path"]) not in told and len(told) < _MOST:
             told.add((file.name, m["path"]))
             yield Finding("resume.weights_from", m["path"], file=file, line=line)

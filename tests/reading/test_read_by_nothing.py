@@ -117,3 +117,14 @@ def test_what_a_run_kept_of_its_config_is_held_to_the_same(tmp_path):
     files["run.sh"] = "python train.py > out/train.log\n"
     reading = read_settings(look(tmp_path, files))
     assert {s.key for s in reading.all if s.file.name == "out/run_config.json"} == {"lr", "steps"}
+
+
+def test_an_option_that_is_given_and_that_nothing_reads_is_told_as_such(tmp_path):
+    files = {"train.py": UNREAD["an option"], "run.sh": "python train.py --lr 0.1 --lora-rank 4\n"}
+    ws = look(tmp_path, files)
+    assert not read_settings(ws).asked("lora_rank")
+    assert {(e.file, e.line) for e in lint_settings(ws).evidence if e.key == "lint.ignored_setting"} == {("run.sh", 1)}
+    (tmp_path / "train.py").write_text(READ["by a function that is called"], encoding="utf-8")
+    assert read_settings(Workspace([tmp_path])).asked("lora_rank")
+    (tmp_path / "train.py").write_text("from swift import main\nmain()\n", encoding="utf-8")  # a library's own option
+    assert read_settings(Workspace([tmp_path])).asked("lora_rank")

@@ -47,6 +47,9 @@ def value_lints(ws: Workspace, reading: Settings) -> Iterator[Lint]:
     yield from _templates(mine)
     yield from _temperatures(mine)
     yield from _lengths(ws, mine)
+    for s in reading.unread:
+        if s.known and s.place.style == "flag" and not s.file.good:
+            yield lint_at("ignored_setting", f"nothing that ran reads {s.key} = {s.value}, which the program takes", s)
     for s, read in reading.instead:
         if not s.file.good:
             says = f"nothing that ran reads {s.key} = {s.value}; {read.key} is read, {read.value} unless set"

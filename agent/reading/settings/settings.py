@@ -198,17 +198,20 @@ def _read(ws: Workspace) -> Settings:
 
 
 def _read_by_something(out: Settings, code: Effective) -> list[Setting]:
-    """Without keys of the programs' own configs that nothing which ran reads; those the map knows are set, to nothing.
+    """Without keys of the programs' own configs, and own options of commands, that nothing which ran reads.
 
-    A file none of whose keys the programs read is one that a library reads.
+    A file few of whose keys the programs read is one that a library reads.
     """
     library = {s.file.name for s in out.sources if s.framework not in ("", "pytorch", "nanogpt")}
     library |= {s.file.name for s in out.all if s.key.rpartition(".")[2] in ("_target_", "class_path")}
-    by_file: dict[str, list[tuple[Setting, bool | None]]] = defaultdict(list)
+    by_file: dict[tuple[str, bool], list[tuple[Setting, bool | None]]] = defaultdict(list)
     for s in out.all:
         last = s.key.rpartition(".")[2].replace("-", "_")
         if s.place.style in ("yaml", "json", "toml") and s.file.name not in library and last.isidentifier():
-            by_file[s.file.name].append((s, None if s.key.startswith("hydra.") else code.reads(s.file.name, last)))
+            read = None if s.key.startswith("hydra.") else code.reads(s.file.name, last)
+            by_file[s.file.name, False].append((s, read))
+        elif s.place.style == "flag" and s.place.format == "shell" and code.declares(last):
+            by_file[s.file.name, True].append((s, code.reads(s.file.name, last)))
     unread: set[int] = set()
     for found in by_file.values():
         if len({s.key for s, read in found if read}) * 4 >= len({s.key for s, _ in found}):

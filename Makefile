@@ -15,7 +15,7 @@ TORCH_INDEX ?=
 MIRROR ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit soak check lint types imports bench incidents healthy repairs checkouts inspection docs pictures wheel wheelhouse clean
+.PHONY: help demo test unit soak check lint types imports bench incidents healthy repairs checkouts messages inspection docs pictures wheel wheelhouse clean
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made
@@ -73,6 +73,9 @@ build/recording/.installed: evals/recorders/requirements.txt evals/recorders/req
 	@for list in requirements.txt "requirements-bare.txt --no-deps"; do PIP_DISABLE_PIP_VERSION_CHECK=1 \
 		build/recording/bin/python -m pip install -qq --progress-bar off -c constraints.txt -r evals/recorders/$$list; done
 	@touch $@
+
+messages: $(VENV)/.installed  ## Read knowledge/messages.tsv anew from the sources of the libraries (MIRROR= as for checkouts)
+	@$(BIN)/python -m traindoctor.evals.recorders.messages $(if $(MIRROR),--mirror "$(MIRROR)")
 
 inspection: build/inspection/.installed  ## Set up build/inspection: inspect-ai beside doctor, and test the two together
 	@build/inspection/bin/python -m pytest -p no:xdist tests/evals/test_inspection.py </dev/null

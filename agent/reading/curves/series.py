@@ -47,6 +47,7 @@ class Series:
     rl: bool = False  # stands in a file that also reports rewards
     of_bars: bool = False  # shown beside progress bars, where it is often a running mean
     expression: str = ""  # of the program, that came to these numbers
+    meaning: str = ""  # over which steps and ranks a framework takes them
     copy_of: Series | None = None  # the same points, in another file
 
     def __len__(self) -> int:

@@ -19,6 +19,7 @@ from ..run.clocks import earlier
 from ..run.files import RunFile
 from ..scan.anchors import cascade_kind, is_harmless, is_progress, patterns, told_harmless
 from ..scan.harvest import stated, template
+from ..scan.library_notices import notice
 from ..scan.logpass import LogPass, logpass
 from ..scan.patterns import searcher
 from ..scan.windows import close_lines
@@ -101,8 +102,13 @@ def notes(read: Read, file: RunFile, inside: bool) -> Iterator[Note]:
         yield Note("killed", "Killed", file, read)
     if inside or kind or shown[:1] in ("{", " ", "\t") or is_progress(shown):
         return
-    if (read.stripped.level in ("error", "fatal") or _ERRORISH.search(shown)) and not told_harmless(shown):
+    if (read.stripped.level in ("error", "fatal") or _ERRORISH.search(shown)) and not _no_trouble(read, shown):
         yield Note("error", shown.strip()[:400], file, read)
+
+
+def _no_trouble(read: Read, shown: str) -> bool:
+    """Whether a playbook, or the source of a library, says that a line means nothing."""
+    return told_harmless(shown) or notice(shown, read.stripped.level) is not None
 
 
 # ----------

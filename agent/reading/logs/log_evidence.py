@@ -10,6 +10,7 @@ from ...core.playbook import quantity
 from ...core.types import Evidence
 from ..run.files import Line, RunFile
 from ..run.lines import spans
+from ..scan.library_notices import of_library, signed
 from ..scan.logpass import Hit, LogPass
 from .attempts import attempt_at, restarts, stillborn
 from .endings import endings
@@ -183,17 +184,20 @@ def _hit(ws: Workspace, found: LogPass, hit: Hit, key: str, value: Any) -> Evide
 
 
 def warning_evidence(ws: Workspace, found: LogPass) -> Iterator[Evidence]:
-    """Distinct warnings, the first line of each."""
-    count = 0
+    """Distinct warnings, the first line of each; of what libraries say in general those that a signature names."""
+    count, named = 0, signed(found.hits)
     for summary in found.files.values():
         for slot in summary.harvest.warnings.values():
             if count >= WARNINGS:
                 return
-            count += 1
             first = slot.first[0]
+            s = first.stripped
+            if (summary.file.name, first.number) not in named and of_library(ws, summary.file, s.body, s.level):
+                continue
+            count += 1
             line = Line(first.number, first.offset, first.data, first.cut)
-            rank = first.stripped.rank if first.stripped.rank is not None else summary.file.rank
-            yield ws.cite(summary.file, line, "log.warning", first.stripped.body.strip()[:300], rank=rank)
+            rank = s.rank if s.rank is not None else summary.file.rank
+            yield ws.cite(summary.file, line, "log.warning", s.body.strip()[:300], rank=rank)
 
 
 def ending_evidence(ws: Workspace, found: LogPass, wrong: Failures) -> Iterator[Evidence]:

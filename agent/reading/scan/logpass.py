@@ -26,6 +26,7 @@ from ..run.files import LINE_LIMIT, Line, RunFile, blocks, open_regular, packing
 from ..run.lines import labelled, segments, strip
 from .anchors import anchor_patterns, is_progress
 from .harvest import Found, Harvest, Stretch
+from .library_notices import counting
 from .patterns import Pattern, Scanner, scanner
 
 if TYPE_CHECKING:
@@ -162,7 +163,10 @@ def logpass(ws: Workspace) -> LogPass:
     def make() -> LogPass:
         from ...core.playbook import playbooks
 
-        return run_pass(ws, signature_patterns(playbooks()))
+        known = playbooks()
+        found = run_pass(ws, signature_patterns(known))
+        found.hits = counting(ws, found.hits, known)
+        return found
 
     return ws.memo("logpass", make)
 

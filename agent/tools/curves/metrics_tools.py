@@ -107,7 +107,7 @@ def describe(s: Series) -> str:
         return f"{place}: {s.metric} ({s.raw}): {s.count} points, none finite"
     bad = f", {s.nans} nan, {s.infs} inf" if s.nans or s.infs else ""
     at = f"step {s.steps[0]:g} to {s.steps[-1]:g}" if s.stepped else "no steps"
-    raw = s.raw + (f", printed from {s.expression}" if s.expression else "")
+    raw = s.raw + (f", printed from {s.expression}" if s.expression else "") + (f", {s.meaning}" if s.meaning else "")
     return (
         f"{place}: {s.metric} ({raw}): {s.count} points, {at}, "
         f"{finite[0]:.6g} to {finite[-1]:.6g}, least {finite.min():.6g}, greatest {finite.max():.6g}{bad}"

@@ -30,6 +30,7 @@ from ...reading.run.lines import strip, without_escapes
 from ...reading.run.roles import ROLES
 from ...reading.run.workspace import Workspace
 from ...reading.scan.anchors import is_harmless, is_progress
+from ...reading.scan.library_notices import notice, signed
 from ...reading.scan.logpass import logpass
 from ...reading.scan.patterns import refusal, searcher
 from ..tool import clean, few, finding, not_applicable, tool
@@ -366,16 +367,19 @@ def _candidates(ws: Workspace, file: RunFile, told: set[str]) -> Iterator[_Candi
         body = strip(text).body
         inside = body.startswith("Traceback") or (inside and body.startswith((" ", "\t")))
         shape = re.sub(r"\d+", "#", body)
-        if shape in told or inside or not body.strip() or not _tells(ws, file, text, body):
+        if shape in told or inside or not body.strip() or not _tells(ws, file, line, body):
             continue
         told.add(shape)
         yield _Candidate(file, line, text, _words(text))
 
 
-def _tells(ws: Workspace, file: RunFile, text: str, body: str) -> bool:
+def _tells(ws: Workspace, file: RunFile, line: Line, body: str) -> bool:
     """Whether a line was printed as an event: by a statement of the program, a logger, a framework, or as a table."""
+    text = line.text[:400]
     if (printed := ws.ran.statement(file, body)) is not None:
         return not printed.payload
+    if notice(body, strip(text).level) is not None:
+        return (file.name, line.number) in signed(logpass(ws).hits)  # else it is said in every run
     if body.lstrip().startswith(("File ", "at ")) or _CODE.search(body.rstrip()) or _NOTICE.search(body.strip()):
         return False
     if not any(file.name in p.logs for p in ws.ran.programs):

@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ...core.types import ToolResult
+from ...reading.run.program.library_messages import catalogue
 from ...reading.run.what_ran import Program, Ran
 from ...reading.run.workspace import Workspace
+from ...reading.scan.library_notices import printers
 from ..tool import clean, not_applicable, tool
 
 SHOWN = 12  # names of one kind
@@ -28,7 +30,7 @@ def what_ran(ws: Workspace) -> ToolResult:
     names = ", ".join(p.file.name for p in ran.programs)
     aside = sum(part == "bystander" for part, _ in ran.parts.values())
     summary = f"{names} ran; {aside} of {len(ws.everything)} files left aside"
-    rows = [row for p in ran.programs for row in _program(p)]
+    rows = [row for p in ran.programs for row in _program(p)] + list(_lines(ws, ran))
     return clean(summary, text="\n".join([summary, *rows, *_parts(ws, ran)]))
 
 
@@ -42,6 +44,18 @@ def _program(p: Program) -> Iterator[str]:
         yield f"  imports {_listed(p.reached[1:])}"
     if p.logs:
         yield f"  printed {_listed(p.logs)}"
+
+
+def _lines(ws: Workspace, ran: Ran) -> Iterator[str]:
+    """How many lines of each log a statement of the program explains, how many a message of a library."""
+    for log in (f for f in ws.files if any(f.name in p.logs for p in ran.programs)):
+        found = printers(ws, log)
+        own, none = found.pop("", 0), found.pop("?", 0)
+        by = ", ".join(f"{name} {count}" for name, count in found.most_common(SHOWN))
+        libraries = f"{found.total()} by messages of libraries" + (f" ({by})" if by else "")
+        yield f"lines of {log.name}: {own} by statements of the program, {libraries}, {none} by none"
+    if (trouble := catalogue().trouble) and ran.programs:
+        yield f"messages of libraries were not all read: {trouble}"
 
 
 def _parts(ws: Workspace, ran: Ran) -> Iterator[str]:

@@ -1,12 +1,14 @@
-"""What a printed number is, by the expression that the program printed: which loss, of training or of an evaluation."""
+"""What a printed number is: by the expression that the program printed, or by the framework whose line it stands in."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING
 
+from ....core.own_files import KNOWLEDGE, read_table
 from ...run.files import Line, RunFile, open_regular
 from ...run.lines import segments, strip
 from ..series import Series
@@ -29,20 +31,45 @@ _OF_TRAIN = {held: own for own, held in _OF_HELD.items()}
 
 
 def explain(ran: Ran, file: RunFile, series: Iterable[Series]) -> None:
-    """Set the expression of each curve of a log whose statement is known, and correct what its label did not tell."""
-    if ran.of(file) is None:
-        return
+    """Set what each curve of a log is, and correct what its label did not tell.
+
+    A statement of the program gives the expression, the line of a framework over which steps and ranks it is taken.
+    """
     for s in list(series)[:_EACH]:
         at = int(s.finite.argmax())
         line = _line(file, int(s.lines[at]), int(s.offsets[at]))
         for _, piece in segments(line.data):
-            match = ran.statement(file, strip(piece.decode(errors="replace")).body)
+            body = strip(piece.decode(errors="replace")).body
+            match = ran.statement(file, body)
             found = _expression(match, float(s.values[at])) if match is not None else None
             if match is not None and found is not None:
                 s.expression = found
                 tree = ran.trees.get(match.statement.file)
                 s.metric = _metric(s.metric, found, _function(tree, match.statement.line))
                 break
+            if match is None and (meaning := of_framework(body, s.raw)):
+                s.meaning = meaning
+                break
+
+
+def of_framework(body: str, name: str) -> str:
+    """What a framework takes a number over, by the line that it prints it in; empty where no line is known.
+
+    Args:
+        body: the line without its prefixes.
+        name: of the number, as it stands there.
+    """
+    for line, numbers in _lines():
+        if line.search(body):
+            return next((told for pattern, told in numbers if pattern.fullmatch(name.strip())), "")
+    return ""
+
+
+@cache
+def _lines() -> tuple[tuple[re.Pattern[str], tuple[tuple[re.Pattern[str], str], ...]], ...]:
+    """The rows of `printed_numbers.yaml`."""
+    rows = read_table(KNOWLEDGE / "printed_numbers.yaml")["lines"]
+    return tuple((re.compile(r["line"]), tuple((re.compile(n, re.I), told) for n, told in r["numbers"])) for r in rows)
 
 
 def by_file_name(file: RunFile, series: Iterable[Series]) -> None:

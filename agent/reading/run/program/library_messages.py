@@ -29,6 +29,7 @@ _SPACES = re.compile(r"\s+")
 WORD = re.compile(r"[A-Za-z][A-Za-z_]{3,}")
 _PIECES = re.compile(r"\{\{|\}\}|\{\}")
 # What loggers and `warnings` write before a message: brackets, times, levels, places, dotted names of loggers.
+_ROW = re.compile(r"(?m)^(?:#.*|= (?P<name>\S+) (?P<versions>.+)|[iwep][netd]\d\d (?P<word>\w+)\t.+)$")
 _HEAD = re.compile(
     r"(?>(?:\[[^\[\]\"']{0,100}\]|\([^()\"']{0,80}\)|[^\s\"']+\.(?:py|pyx|cpp|cc|cu|h):\d+(?::\w+)?"
     r"|\d[\d:.,/TZ+-]*|\w*Warning|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|\w+(?:[._]\w+)+"
@@ -49,6 +50,11 @@ class Message:
     kind: str
     versions: tuple[str, str]
     template: str
+
+    @property
+    def text(self) -> str:
+        """What it fixes, with a mark of one character in each place."""
+        return "#".join(_split(self.template))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,8 @@ class Catalogue:
         return None
 
     def _message(self, library: int, row: str, template: str) -> Message:
-        name, versions = self.libraries[library]
-        span = (versions[int(row[2])], versions[int(row[3])])
+        name, versions = self.libraries[library] if library >= 0 else ("?", ["?"])
+        span = (versions[min(int(row[2]), len(versions) - 1)], versions[min(int(row[3]), len(versions) - 1)])
         return Message(name, LEVELS[row[0]], KINDS[row[1]], span, template)
 
 
@@ -98,19 +104,15 @@ def read(path: Path) -> Catalogue:
     except (OSError, UnicodeDecodeError) as e:
         found.trouble = f"{path.name}: {e}"
         return found
-    bad = 0
-    for row in text.split("\n"):
-        if row.startswith("= "):
-            name, *versions = row[2:].split(" ")
-            found.libraries.append((name, versions))
-        elif row and row[0] != "#":
-            head, tab, template = row.partition("\t")
-            marks, word = head[:4], head[5:]
-            known = found.libraries and marks[:1] in LEVELS and marks[1:2] in KINDS and marks[2:].isdigit()
-            if tab and word and template and known and int(max(marks[2:])) < len(found.libraries[-1][1]):
-                found.rows[word].append((len(found.libraries) - 1, row))
-            else:
-                bad += 1
+    at = bad = 0
+    for m in _ROW.finditer(text):
+        bad += text.count("\n", at, m.start())
+        at = m.end() + 1
+        if m["name"]:
+            found.libraries.append((m["name"], m["versions"].split(" ")))
+        elif m["word"]:
+            found.rows[m["word"]].append((len(found.libraries) - 1, m[0]))
+    bad += len(text[at:].splitlines())
     if bad or not found.rows:
         found.trouble = f"{path.name}: {bad} rows are damaged" if bad else f"{path.name}: no rows"
     return found

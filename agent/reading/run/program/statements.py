@@ -21,7 +21,9 @@ _LOGS = frozenset(
 )
 _LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "deprecation"})
 # What a wrapper says beside the level: `rank_zero_warn`, `warning_once`, `info_rank0`, `log_dist`, `termwarn`.
-_BESIDE = frozenset({"log", "logger", "rank", "zero", "0", "on", "all", "ranks", "main", "once", "only", "advice", "dist"})
+_BESIDE = frozenset(
+    {"log", "logger", "rank", "zero", "0", "on", "all", "ranks", "main", "once", "only", "advice", "dist"}
+)
 _PERCENT = re.compile(r"%(?:\(\w+\))?[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?[diouxXeEfFgGcrsa]|%%")
 _BRACES = re.compile(r"\{\{|\}\}|\{[^{}]*\}")
 _NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
@@ -95,8 +97,9 @@ def _level(name: str) -> str | None:
     levels = [w for w in words if w in _LEVELS]
     if len(levels) == 1 and _BESIDE.issuperset(w for w in words if w not in _LEVELS):
         return levels[0]
-    known = "print" in name.lower() or name in _LOGS or (words[0] == "log" and _BESIDE.issuperset(words))
-    return "" if known else None
+    if words[0] == "log" and len(words) > 1 and _BESIDE.issuperset(words):
+        return "info"
+    return "" if "print" in name.lower() or name in _LOGS else None
 
 
 def _called(call: ast.Call) -> str:
@@ -108,11 +111,14 @@ class _Scopes:
 
     def __init__(self, tree: ast.AST) -> None:
         self._texts: dict[str, list[ast.expr]] = defaultdict(list)
+        grown = {n.target.id for n in ast.walk(tree) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign | ast.AugAssign):
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     if isinstance(target, ast.Name) and _is_text(node.value):
                         self._texts[target.id].append(node.value)
+                        if target.id in grown:
+                            self._texts[target.id].append(_with_more(node.value, isinstance(node, ast.AugAssign)))
 
     def arguments(self, call: ast.Call) -> Iterator[list[ast.expr]]:
         """What a call prints, once for each text that a name in it is given."""
@@ -131,6 +137,12 @@ class _Scopes:
             yield [ast.copy_location(ast.BinOp(args[0], ast.Mod(), ast.Tuple(args[1:], ast.Load())), call)]
         else:
             yield args
+
+
+def _with_more(text: ast.expr, before: bool) -> ast.expr:
+    """A text of a name that grows: something stands behind it, or before it."""
+    more = ast.Name("...", ast.Load())
+    return ast.BinOp(*((more, ast.Add(), text) if before else (text, ast.Add(), more)))
 
 
 def _is_text(node: ast.AST) -> bool:

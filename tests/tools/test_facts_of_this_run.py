@@ -117,6 +117,13 @@ def test_a_record_is_no_step(tmp_path: Path, form: str, value: int | str) -> Non
     assert look(find_anomalies, tmp_path, train_log="".join(rows)).one("loss.diverged") == value
 
 
+def test_an_epoch_is_no_step(tmp_path: Path) -> None:
+    rows = [f"{i},{3 - i / 20:.4f},{max(1.5 - i / 8, i / 8 - 0.5):.4f}" for i in range(1, 60)]
+    seen = look(find_anomalies, tmp_path, out__history_csv="epoch,loss,val_loss\n" + "\n".join(rows) + "\n")
+    assert seen.values("eval.best_step") == ["epoch 8"] and not seen.values("loss.few_steps")
+    assert all(e.step is None for e in seen.evidence)
+
+
 def curve(first: int, last: int, start: float) -> str:
     return "".join(f"step {i} loss {start - i / 200:.4f}\n" for i in range(first, last))
 

@@ -415,7 +415,7 @@ def _number(text: str) -> float:
 
 def point_evidence(ws: Workspace, s: Series, index: int, key: str, value: Value) -> Evidence:
     """Evidence at one point of a series, with its step where the log names steps."""
-    step = int(s.steps[index]) if s.stepped else None
+    step = int(s.steps[index]) if s.stepped and not s.by_epoch else None
     if is_binary(s.file):
         return Evidence(
             key=key, value=value, kind="binary", file=s.file.name, member=s.raw, offset=int(s.offsets[index]),

@@ -45,6 +45,7 @@ class Series:
     attributes: dict[str, float | str] = field(default_factory=dict)  # constant columns of a run in a table
     resets: list[int] = field(default_factory=list)  # lines where the step went back
     rl: bool = False  # stands in a file that also reports rewards
+    by_epoch: bool = False  # its steps are epochs
     of_bars: bool = False  # shown beside progress bars, where it is often a running mean
     expression: str = ""  # of the program, that came to these numbers
     meaning: str = ""  # over which steps and ranks a framework takes them
@@ -70,6 +71,7 @@ class Track:
     def __init__(self, metric: str, raw: str, *, rank: int | None = None, variant: str | None = None) -> None:
         self.metric, self.raw, self.rank, self.variant = metric, raw, rank, variant
         self.known = True
+        self.by_epoch = False
         self.attributes: dict[str, float | str] = {}
         self.count = self.nans = self.infs = 0
         self.drawn = 0  # points that stand beside a progress bar
@@ -187,7 +189,7 @@ class Track:
             self.metric, self.raw, file, steps, rows[:, 1], lines, rows[:, 3].astype(np.int64), fair,
             stepped, self.count, self.nans, self.infs, self.rank if self.rank is not None else file.rank,
             file.attempt, self.variant or file.variant, self.known, dict(self.attributes),
-            [int(lines[i]) for i in back[:100]], of_bars=2 * self.drawn > self.count,
+            [int(lines[i]) for i in back[:100]], by_epoch=self.by_epoch, of_bars=2 * self.drawn > self.count,
         )  # fmt: skip
 
 

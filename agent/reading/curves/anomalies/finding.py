@@ -32,7 +32,8 @@ class Finding:
     @property
     def step(self) -> int | None:
         """Training step of the point, where the log names steps."""
-        return int(self.series.steps[self.index]) if self.series is not None and self.series.stepped else None
+        s = self.series
+        return int(s.steps[self.index]) if s is not None and s.stepped and not s.by_epoch else None
 
 
 @dataclass
@@ -124,9 +125,11 @@ def _fullness(s: Series) -> tuple[bool, int]:
 
 
 def when(series: Series, index: int) -> float | int | str:
-    """The step of a point, as a value; `record 9` in a log that names no steps."""
+    """The step of a point, as a value; `epoch 3` where a table counts those, `record 9` where nothing is counted."""
     step = plain(float(series.steps[index]))
-    return step if series.stepped else f"record {step}"
+    if not series.stepped:
+        return f"record {step}"
+    return f"epoch {step}" if series.by_epoch else step
 
 
 def plain(value: float) -> float | int:

@@ -62,7 +62,8 @@ def loss_findings(group: Group, settings: Sequence[PlainSetting]) -> Iterator[Fi
     yield from _stuck(curve, settings)
     yield from _high_start(curve, settings)
     yield from _scaled(curve, group.other_losses, settings)
-    if curve.series.stepped and len(curve) >= 20 and curve.steps[0] <= 20 and 50 <= curve.steps[-1] <= _FEW_STEPS:
+    counted = curve.series.stepped and not curve.series.by_epoch
+    if counted and len(curve) >= 20 and curve.steps[0] <= 20 and 50 <= curve.steps[-1] <= _FEW_STEPS:
         yield curve.at("loss.few_steps", plain(curve.steps[-1]), len(curve) - 1)
 
 

@@ -53,9 +53,7 @@ def read_table(path: Path) -> Table:
         return Table([], [], [])
     columns = header[1][:_MAX_COLUMNS]
     roles = [_role(c) for c in columns]
-    step = next((i for i, r in enumerate(roles) if r == "step"), None)
-    if step is None:
-        step = next((i for i, r in enumerate(roles) if r == "epoch"), None)
+    step = next((i for name in ("step", "epoch") for i, r in enumerate(roles) if r == name), None)
     groups = [i for i, r in enumerate(roles) if r == "run"]
     if step is None:
         return Table([], _sweep(rows, columns), columns)
@@ -123,6 +121,7 @@ def _tracks(
             track = tracks.get((variant, i))
             if track is None:
                 track = tracks[(variant, i)] = _new_track(columns[i], roles[i], variant)
+                track.by_epoch = roles[step] == "epoch"
             role = roles[i]
             track.add(at, value * (role.factor if isinstance(role, Meaning) else 1.0), line.number, line.offset)
     return _with_attributes(tracks, constants, columns)

@@ -74,8 +74,8 @@ build/recording/.installed: evals/recorders/requirements.txt evals/recorders/req
 		build/recording/bin/python -m pip install -qq --progress-bar off -c constraints.txt -r evals/recorders/$$list; done
 	@touch $@
 
-messages: $(VENV)/.installed  ## Read knowledge/messages.tsv anew from the sources of the libraries (MIRROR= as for checkouts)
-	@$(BIN)/python -m traindoctor.evals.recorders.messages $(if $(MIRROR),--mirror "$(MIRROR)")
+messages: $(VENV)/.installed  ## Read knowledge/messages.tsv anew from the sources of the libraries (MIRROR=, a folder of git directories)
+	@$(BIN)/python -m traindoctor.evals.recorders.messages --mirror "$(MIRROR)"
 
 inspection: build/inspection/.installed  ## Set up build/inspection: inspect-ai beside doctor, and test the two together
 	@build/inspection/bin/python -m pytest -p no:xdist tests/evals/test_inspection.py </dev/null

@@ -25,7 +25,7 @@ import tarfile
 import warnings
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -153,13 +153,13 @@ class Row:
 def main() -> None:
     """Read all releases and write the table."""
     parser = argparse.ArgumentParser(description="Read the messages of the libraries into knowledge/messages.tsv.")
-    parser.add_argument("--mirror", type=Path, help="folder of git directories, OWNER+NAME each")
+    parser.add_argument("--mirror", type=Path, required=True, help="folder of git directories, OWNER+NAME each")
     mirror = parser.parse_args().mirror
     rows: dict[str, Row] = {}
     versions: dict[str, list[str]] = defaultdict(list)
     for library, release, sources in _releases(mirror):
         versions[library].append(release)
-        for row in _rows(library, sources):
+        for row in rows_of(library, sources):
             known = rows.setdefault(row.template, row)
             known.models |= row.models
             if known.library == library and release not in known.seen:
@@ -174,15 +174,15 @@ def main() -> None:
 # Where the sources come from.
 
 
-def _releases(mirror: Path | None) -> Iterator[tuple[str, str, Iterator[tuple[str, bytes]]]]:
+def _releases(mirror: Path) -> Iterator[tuple[str, str, Iterator[tuple[str, bytes]]]]:
     """Each release of each library with its sources."""
     installed = packages_distributions()
     for library, (folder, releases) in {**WHEELS, **{n: ("", ()) for n in GIT if n not in WHEELS}}.items():
         for release in releases:
             yield library, release, _wheel(library, release, folder)
         repository, within, revisions = GIT.get(library, ("", "", ()))
-        home = mirror / repository if mirror is not None else Path()
-        for revision in revisions if mirror is not None else ():
+        for revision in revisions:
+            home = mirror / repository
             yield library, _dated(home, revision), _archive(home, revision, within)
         spec = find_spec(folder) if folder else None
         if spec is not None and spec.origin is not None:
@@ -232,7 +232,8 @@ def _folder(folder: Path) -> Iterator[tuple[str, bytes]]:
 # From sources to rows.
 
 
-def _rows(library: str, sources: Iterator[tuple[str, bytes]]) -> Iterator[Row]:
+def rows_of(library: str, sources: Iterable[tuple[str, bytes]]) -> Iterator[Row]:
+    """The rows of a library's messages, in the order of its sources, each name and content; broken ones have none."""
     for name, source in sources:
         if _ASIDE.search(name) or len(source) > LARGEST:
             continue

@@ -19,6 +19,7 @@ from traindoctor.agent.reading.scan.logpass import run_pass, signature_patterns
 from traindoctor.agent.tools.curves.metrics_tools import read_metrics
 from traindoctor.agent.tools.logs.log_tools import scan_logs, telling_lines
 from traindoctor.agent.tools.settings.programs_tools import what_ran
+from traindoctor.evals.recorders.messages import rows_of
 
 from tests.tools.captured import look
 
@@ -96,6 +97,29 @@ def test_every_message_of_the_table_is_found_by_its_own_line() -> None:
 def test_any_text_is_looked_up(text: str) -> None:
     library_message(text)
     library_message(f"{NOTICE[:30]}{text}")
+
+
+@pytest.mark.parametrize(
+    ("call", "row"),
+    [
+        ('logger.warning("The values are given twice, the first of them is ignored")', "wn"),
+        ('logger.info(f"Loading the weights of {name} from the folder")', "ie"),
+        ('logger.warning(f"The values of {name} could not be found in the folder")', "wt"),
+        ('logger.warning("The values could not be found, using the values of the folder")', "wn"),
+        ('logger.warning("The values of the folder may lead to errors later")', "wn"),
+        ('logger.warning(f"Going on without the folder: {e}")', "wt"),  # what was raised may say anything
+        ('logger.info("Sending process %d closing signal %s", pid, sig)', "it"),  # follows from a failure
+        ('logger.error("The folder is left out of the values")', "et"),
+        ('print(f"The model answered to the question: {response_text}")', "pd"),
+        ('logger.debug("The values of the folder are read")', ""),
+        ('logger.info(f"step {step}")', ""),  # too little to be known by
+    ],
+)
+def test_kinds_of_messages(call: str, row: str) -> None:
+    found = list(
+        rows_of("lib", [("lib/a.py", call.encode()), ("lib/tests/b.py", call.encode()), ("lib/c.py", b"def (")])
+    )
+    assert [r.level + r.kind for r in found] == [row] * bool(row)
 
 
 # ----------

@@ -227,3 +227,21 @@ def test_what_stands_behind_the_failure_that_ended_the_run_did_not_run(tmp_path,
     log = f'training starts\nTraceback (most recent call last):\n  File "train.py", line {at}, in main\n    {rows[at - 1].strip()}\n'
     log += "FileNotFoundError: [Errno 2] No such file or directory: 'a.txt'\n"
     assert ("lora_target" in names(tmp_path, source, train__log=log)) is runs
+
+
+@pytest.mark.parametrize(
+    ("line", "is_on_cpu"),
+    [
+        ("using device: cpu", True),
+        ("GPU available: False, used: False", True),
+        ("the model trains on the CPU", True),
+        ("offloading the optimizer, its states are on CPU", False),
+        ("Loading checkpoint shards on cpu", False),
+        ("tokenizing on CPU with 8 threads", False),
+        ("using device: cuda:0", False),
+    ],
+)
+def test_a_line_about_the_cpu_is_not_yet_a_run_on_it(tmp_path, line, is_on_cpu) -> None:
+    source = "for b in loader:\n    loss = model(b.to(device))\n    print(loss.item())\n    loss.backward()\n    opt.step()\n"
+    found = names(tmp_path, source, train__log=f"{line}\n2.0\n1.9\n", run__sh="python train.py > train.log\n")
+    assert ("item_before_backward" in found) is not is_on_cpu

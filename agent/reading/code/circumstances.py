@@ -40,7 +40,8 @@ _ON_CPU = re.compile(
     r"--(?:use[_-])?cpu(?:\s|$|=true)|--no[_-]cuda(?:\s|$)|\bdevice[= :'\"]{1,4}cpu\b|\baccelerator[= :'\"]{1,4}cpu\b"
     r"|\buse_cpu['\"]?\s*[:=]\s*[Tt]rue|\bno_cuda['\"]?\s*[:=]\s*[Tt]rue|CUDA_VISIBLE_DEVICES=(?:''|\"\"|-1)?(?:\s|$)"
     r"|CUDA (?:is )?not available|GPU available: False"
-    r"|(?i:\bon (?:the )?cpu\b|\busing (?:device:? )?cpu\b|\bdevice type: cpu)"
+    r"|(?i:\busing (?:device:? )?cpu\b|\bdevice type: cpu)"
+    r"|(?im:^(?!.*(?:load|offload|map|mov|cach|gather|tokeni|optimizer)).*\bon (?:the )?cpu\b)"
 )
 _CPU_CODE = re.compile(
     r"\bAccelerator\([^)]*\bcpu=True|init_process_group\(\s*(?:backend=)?['\"]gloo['\"]|use_cpu=True|no_cuda=True"

@@ -177,7 +177,8 @@ def stepping(code: Code, project: Project) -> Iterator[Hazard]:
                 )
 
 
-@detects("clip_before_unscale", "step_without_scaler", "half_weights_trained")
+@detects("clip_before_unscale", "step_without_scaler", needs=("gpu",))
+@detects("half_weights_trained")
 def half_precision(code: Code, project: Project) -> Iterator[Hazard]:
     """A gradient scaler that is used by halves, or FP16 weights trained without one."""
     s = code.syntax

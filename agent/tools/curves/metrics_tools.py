@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from ...core.types import Evidence, ToolResult
+from ...reading.curves.anomalies.batches_again import taken_again
 from ...reading.curves.anomalies.finding import Curve, Finding, Group, groups, plain
 from ...reading.curves.anomalies.learning import progress_findings, set_findings
 from ...reading.curves.anomalies.loss_anomalies import (
@@ -44,7 +45,6 @@ from ...reading.curves.anomalies.resumes import (
     resumed_elsewhere,
     same_step_findings,
     skip_findings,
-    taken_again,
     weights_findings,
     worse_findings,
 )

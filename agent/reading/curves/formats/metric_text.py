@@ -182,8 +182,7 @@ def read_line(line: bytes) -> Reading | None:
     if any(s in line for s in _SKIP) or _ASSIGNMENT.match(line) or line.startswith(_COPIED):
         return None
     reading = Reading()
-    mode = whole = ""
-    placed = b"/step" in line
+    mode, whole, placed = "", "", b"/step" in line
     rank = _RANK.search(line)
     start = 0
     if rank:
@@ -192,15 +191,15 @@ def read_line(line: bytes) -> Reading | None:
     seen: set[str] = set()
     unread = vocabulary().unread
     apart: list[bool] = []
-    end = start
-    listed = _statistics(line)
+    end, listed = start, _statistics(line)
     for m in NUMBER.finditer(line, start):
         mode = _mode(line, end, m.start(), mode)
         whole = whole if reading.values else mode
         found, sep, name = _label(listed.get(m.start(), line[end : m.start()]))
         token = m[0]
-        wordlike = token.lstrip(b"+-")[:1].isalpha()
-        if wordlike and (found is None or not (sep or line[m.start() - 1 : m.start()] == b" ")):
+        if token.lstrip(b"+-")[:1].isalpha() and (
+            found is None or not (sep or line[m.start() - 1 : m.start()] == b" ")
+        ):
             continue
         after = m.end()
         if found is None and name.lower() in BARE and b"." in token and (reading.step_span or reading.epoch_span):
@@ -224,11 +223,8 @@ def read_line(line: bytes) -> Reading | None:
             and found.metric not in seen
             and found.metric not in unread
         ):
-            if unit:
-                factor = unit_factor(found.metric, unit[1].decode())
-                if factor is not None:
-                    found = Meaning(found.metric, factor, found.needs_step)
-                end = unit.end() if factor is not None else after
+            if unit and (factor := unit_factor(found.metric, unit[1].decode())) is not None:
+                found, end = Meaning(found.metric, factor, found.needs_step), unit.end()
             seen.add(found.metric)
             apart.append(sep)
             reading.values.append((found, name, value * found.factor, *m.span()))

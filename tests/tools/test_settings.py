@@ -178,6 +178,13 @@ def test_what_stands_for_a_value_is_none_and_no_absence(tmp_path, how):
 def test_only_a_word_for_it_makes_a_resume_of_weights_to_begin_with(tmp_path):
     reading = reading_of(workspace(tmp_path, a_yaml="init_from: runs/base/model.pt\n", b_yaml="init_from: resume\n"))
     assert [(s.value, s.file.name) for s in reading.asked("resume_from")] == [("resume", "b.yaml")]
+    nano = (
+        "n_layer = 2\nn_head = 2\nn_embd = 8\nblock_size = 8\ninit_from = '{}'\n"  # where the word is the model's too
+    )
+    words = {name: nano.format(name) for name in ("scratch", "resume", "gpt2-xl")}
+    told = {w: reading_of(workspace(tmp_path / w, train_py=text)) for w, text in words.items()}
+    assert [s.value for w in words for s in told[w].asked("resume_from")] == ["resume"]
+    assert [s.value for w in words for s in told[w].asked("model")] == ["gpt2-xl"]
 
 
 def test_only_a_backend_of_processes_is_one(tmp_path):

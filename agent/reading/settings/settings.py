@@ -370,8 +370,9 @@ def resolved(leaf: Leaf, scope: str) -> tuple[Spelling, bool] | None:
     A switch `--no-x` that the map does not know says no to `x`.
     """
     known = settings_map()
-    found = known.resolve(scope, leaf.key)
-    called = known.resolve(scope, f"{leaf.note}.{leaf.key}") if leaf.style == "keyword" and leaf.note else None
+    found = known.resolve(scope, leaf.key, leaf.value)
+    in_call = leaf.style == "keyword" and bool(leaf.note)
+    called = known.resolve(scope, f"{leaf.note}.{leaf.key}", leaf.value) if in_call else None
     if called is not None and called[0].segments[:-1] == (normal(leaf.note),):
         return called
     if found is None and leaf.note == "switch" and leaf.key[:3] in ("no-", "no_"):
@@ -384,8 +385,6 @@ def resolved(leaf: Leaf, scope: str) -> tuple[Spelling, bool] | None:
 def canonical_value(found: tuple[Spelling, bool], value: Any, framework: str = "") -> tuple[str, Any] | None:
     """Name and converted value; None where a key that is only accepted anywhere carries something else."""
     spelling, own = found
-    if spelling.when and not re.fullmatch(spelling.when, str(value).strip(), re.IGNORECASE):
-        return None
     kind = settings_map().canonical[spelling.name].type
     if not own and framework in _OWN_KEYS:
         return None

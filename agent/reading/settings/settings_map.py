@@ -209,13 +209,17 @@ class SettingsMap:
         table = self._tails.setdefault(framework, {})
         table.setdefault(spelling.segments[-1], []).append(spelling)
 
-    def resolve(self, framework: str, key: str) -> tuple[Spelling, bool] | None:
-        """The spelling a key has, and whether it is the framework's own (not one accepted anywhere)."""
+    def resolve(self, framework: str, key: str, value: Any = UNSET) -> tuple[Spelling, bool] | None:
+        """The spelling a key has, and whether it is the framework's own (not one accepted anywhere).
+
+        Args:
+            value: passes over spellings that mean other values, where it is given.
+        """
         segments = tuple(normal(part) for part in key.split("."))
         for table in self.lineage(framework):
-            if found := _longest(self._tails.get(table, {}).get(segments[-1], ()), segments):
+            if found := _longest(self._tails.get(table, {}).get(segments[-1], ()), segments, value):
                 return found, True
-        found = _longest(self._tails["also"].get(segments[-1], ()), segments)
+        found = _longest(self._tails["also"].get(segments[-1], ()), segments, value)
         return (found, False) if found else None
 
     def lineage(self, framework: str) -> list[str]:
@@ -275,8 +279,9 @@ class SettingsMap:
         return next((defaults[f] for f in self.lineage(framework) if f in defaults), None)
 
 
-def _longest(candidates: Iterable[Spelling], segments: tuple[str, ...]) -> Spelling | None:
+def _longest(candidates: Iterable[Spelling], segments: tuple[str, ...], value: Any) -> Spelling | None:
     fitting = [s for s in candidates if segments[-len(s.segments) :] == s.segments]
+    fitting = [s for s in fitting if not s.when or value is UNSET or re.fullmatch(s.when, str(value).strip(), re.I)]
     return max(fitting, key=lambda s: len(s.segments), default=None)
 
 

@@ -103,6 +103,7 @@ _FAILED = re.compile(
     r"|abort\w*|kill\w*|died|dead|hangs?|hung|hanging|stuck|timed? ?out|timeout|lost|refused|denied|out of memory|oom"
     r"|unreachable|disconnect\w*|interrupt\w*|terminat\w*|exception|traceback|diverg\w*|spikes?|wrong\w*|incorrect\w*"
     r"|broken|stall\w*|leak\w*|not initialized|newly initialized|uninitialized|zero gradients?|skipping step"
+    r"|death|shutting down|no (?:accelerator|gpu|cuda)\w*|not (?:available|installed)"
     r"|no space|SIG(?:TERM|KILL|INT|USR\d)|exiting|unbalanced)\b"
 )
 _AMISS = re.compile(

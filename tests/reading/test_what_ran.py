@@ -151,13 +151,16 @@ def test_a_module_that_a_traceback_names_belongs_to_the_program(project: Path) -
         ("Why is wide_net worse than its training loss?", {"runs/small_net/train.log"}),
         ("Is small_net better than wide_net?", set()),
         ("What went wrong?", set()),
+        ("Why is the base run worse?", {"runs/small_net/train.log", "runs/wide_net/train.log"}),
+        ("Why is it worse, with the same base and one process?", set()),
     ],
 )
 def test_a_question_says_which_of_several_runs_is_meant(project: Path, question: str, left: set[str]) -> None:
     log = (project / "train.log").read_text()
     (project / "train.log").unlink()
-    made(project, {"runs/small_net/train.log": log, "runs/wide_net/train.log": log})
+    made(project, {f"runs/{name}/train.log": log for name in ("small_net", "wide_net", "base")})
     found = parts(project, question)
+    found.pop("runs/base/train.log") if "base" not in question else None
     assert {n for n in found if n.startswith("runs/") and found[n] == "bystander"} == left
 
 

@@ -27,6 +27,11 @@ _RECALLS = re.compile(  # earlier runs of the person's own are meant, however ol
     r"|(?:in|since) (?:spring|summer|autumn|fall|winter|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*)\b"
 )
 _WORD = r"(?<![\w\-]){}(?![\w\-])"
+# An ordinary word names a run only where it is used as a name: `base` in "the base run", not "alone" in "one alone".
+_AS_NAME = (
+    r"(?:[`'\"/]{0}[`'\"/]|\b(?:run|job|folder|experiment|log|named|called) {0}\b"
+    r"|\b{0} (?:run|job|one|experiment|log|folder)s?\b)"
+)
 
 
 def left_aside(
@@ -44,7 +49,7 @@ def left_aside(
     files = list(files)
     recalls = _RECALLS.search(question)
     for runs in _groups(files, root):
-        named = {run for run in runs if re.search(_WORD.format(re.escape(PurePosixPath(run).name)), question, re.I)}
+        named = {run for run in runs if _is_named(PurePosixPath(run).name, question)}
         if named and not _COMPARES.search(question):
             told = ", ".join(sorted(PurePosixPath(r).name for r in named))
             aside |= {f"{run}/": f"the question is about {told}" for run in runs if run not in named}
@@ -59,7 +64,12 @@ def names_run(question: str, log: str) -> bool:
     """Whether a question names a log's run: the log's own name or one of the folders above it, ordinary words apart."""
     path = PurePosixPath(log)
     words = [w for w in (*path.parts[:-1], path.stem) if not _PARTS.search(w) and len(w) > 2]
-    return any(re.search(_WORD.format(re.escape(word)), question, re.IGNORECASE) for word in words)
+    return any(_is_named(word, question) for word in words)
+
+
+def _is_named(word: str, question: str) -> bool:
+    form = _AS_NAME if word.isalpha() else _WORD
+    return re.search(form.format(re.escape(word)), question, re.IGNORECASE) is not None
 
 
 def _groups(files: Iterable[RunFile], root: str) -> list[dict[str, list[RunFile]]]:

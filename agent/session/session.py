@@ -70,6 +70,7 @@ def alone(state: Path, session: str) -> Iterator[None]:
 Approve = Callable[[tuple[Call, ...]], bool | Collection[str]]  # all or none of them, or the identities of some
 LOOK = 0.05  # seconds between two looks whether somebody has stopped a diagnosis
 CORES = os.cpu_count() or 2
+REMEMBERING = 30.0  # seconds that an entry in the team's history may take
 STEPS = 400  # of the graph, beyond every bound of a planner's own
 
 
@@ -357,10 +358,13 @@ def _team(folder: Path, session: str, notes: list[str]) -> Team:
 
 def _remember(team: Team, report: Report, values: dict[str, Any], order: _Order) -> None:
     """Keep the diagnosis in the team's history; where that fails, its report says so."""
+    from ..tools.tool import survived
     from .state import State, facts_of
 
-    team.remember(report, facts_of(cast(State, values)), order.workspace)
-    report.meta.degraded = list(dict.fromkeys([*report.meta.degraded, *order.notes]))
+    facts = facts_of(cast(State, values))
+    failed = survived("entry in the history", lambda: team.remember(report, facts, order.workspace), REMEMBERING)
+    told = [*order.notes, failed] if failed else order.notes
+    report.meta.degraded = list(dict.fromkeys([*report.meta.degraded, *told]))
 
 
 def _complete(report: Report, order: _Order) -> Report:

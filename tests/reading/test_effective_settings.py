@@ -272,3 +272,17 @@ def test_a_default_holds_only_where_it_is_known_how_the_program_was_started(
     reading = read_settings(made(tmp_path, files))
     assert [s.value for s in reading.asked("learning_rate")] == told
     assert bool([s for s in reading.open if s.name == "learning_rate"]) is not bool(told)
+
+
+def test_modules_that_import_from_one_another_in_a_circle_cost_nothing(tmp_path: Path) -> None:
+    files = {
+        "train.py": "import torch\nfrom pkg import RATE\nopt = torch.optim.AdamW([], lr=RATE)\nprint(f'step {1} loss {2.0}')\n",
+        "pkg/__init__.py": "from pkg.one import RATE\nfrom .two import *\n",
+        "pkg/one.py": "from pkg.two import RATE\n",
+        "pkg/two.py": "from pkg import RATE\nfrom pkg.one import RATE as AGAIN\n",
+        "train.log": "step 1 loss 2.0\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert not read_settings(Workspace([tmp_path])).asked("learning_rate")

@@ -65,3 +65,15 @@ def test_the_first_advice_is_for_this_message(message: str, cause: str, words: s
     report = answered(tmp_path, FAILED.format(message=message), "it fails at the first steps")
     assert report.root_cause.id == cause
     assert words in report.fixes[0].title
+
+
+def test_a_history_that_cannot_be_written_costs_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr("traindoctor.agent.session.history.team.Team.remember", broken)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "train.log").write_text("step 1 loss 2.0\nstep 2 loss 1.9\n")
+    ws = Workspace([tmp_path / "run"], question="is it fine?")
+    *_, last = diagnose(ws, "is it fine?", state=tmp_path / "state")
+    assert isinstance(last, ReportReady) and any("entry in the history" in why for why in last.report.meta.degraded)

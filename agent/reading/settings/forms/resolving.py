@@ -72,6 +72,7 @@ class Resolving:
         self._steps = STEPS
         self._depth = 0
         self._globals: dict[str, dict[str, Known]] = {}
+        self._importing: set[tuple[str, str]] = set()
         self._spaces: dict[str, Space | None] = {}
         self._composed: Space | None = None
 
@@ -327,8 +328,13 @@ class Resolving:
         found = self._module(module, folder, bool(level))
         if not name:
             return Own(found, found.tree) if found else Foreign(module)
-        if found is not None and (inner := self.global_(found, name)) is not None:
-            return inner
+        if found is not None and (found.name, name) not in self._importing:  # modules may import from one another
+            self._importing.add((found.name, name))
+            try:
+                if (inner := self.global_(found, name)) is not None:
+                    return inner
+            finally:
+                self._importing.discard((found.name, name))
         deeper = self._module(f"{module}.{name}".strip("."), folder, bool(level))
         if deeper is not None:
             return Own(deeper, deeper.tree)

@@ -103,6 +103,23 @@ def test_a_config_that_the_log_names_is_in_use(project: Path) -> None:
     assert (found["configs/large.yaml"], found["configs/base.yaml"]) == ("config", "bystander")
 
 
+def test_a_config_beside_the_log_is_in_use_and_pages_and_references_of_tests_are_not(project: Path) -> None:
+    (project / "train.py").write_text(
+        TRAIN.replace("configs/base.yaml", "").replace('print(f"config {args.config}")', "")
+    )
+    log = (project / "train.log").read_text().split("\n", 1)[1]
+    (project / "train.log").unlink()
+    beside = {"desk/dpo.log": log, "desk/dpo.yaml": "lr: 0.2\n", "tests/references/dpo.json": '{"lr": 3}\n'}
+    made(project, beside | {"lib/skills/SKILL.md": "    python train.py --lr 9\n", "notes.md": "my notes\n"})
+    found = parts(project)
+    assert found["desk/dpo.yaml"] == "config" and found["tests/references/dpo.json"] == "bystander"
+    assert found["lib/skills/SKILL.md"] == "bystander" and found["notes.md"] == "unknown"
+    made(project, {"desk/b.yaml": "lr: 0.4\n"})
+    assert parts(project)["desk/dpo.yaml"] == "config"  # the one that is called as the log
+    (project / "desk/dpo.yaml").rename(project / "desk/a.yaml")
+    assert "config" not in parts(project).values()
+
+
 def test_nothing_is_left_aside_where_nothing_tells_what_ran(tmp_path: Path) -> None:
     """Two programs, and a log that neither printed."""
     files = {n: PROJECT[n] for n in ("train.py", "sample.py", "model.py", "configs/base.yaml", "configs/large.yaml")}

@@ -44,6 +44,9 @@ _RECORD = re.compile(
 )
 _MENTION = re.compile(r"((?:[\w.\-]+/)*[\w.\-]+\.py)(?:[:\"](?:, line )?\d+)")
 _TARGET = re.compile(r"""["']?(?:_target_|target|class_path)["']?\s*:\s*["']?([A-Za-z_]\w*(?:\.\w+)+)""")
+_GIVEN = re.compile(
+    r"(?<!/hparams)(?<!/\.hydra/config)\.(?:ya?ml|toml)$"
+)  # what programs write themselves is JSON as a rule
 _BATCH = re.compile(r"\.(?:sbatch|slurm)$")
 _ORDINARY = re.compile(
     r"^(?:logs?|runs?|outputs?|train\w*|eval\w*|test\w*|models?|results?|stdout|stderr|console|main|saved|config)$",
@@ -344,6 +347,8 @@ class _Folder:
             program.configs |= {n: how for n, how in named.items() if n not in program.reached}
         if not program.configs.keys() - scripts:
             program.configs |= self._namesakes(sorted(f"{folder}/" for folder in self.written), rest)
+        if not program.configs.keys() - scripts:
+            program.configs |= self._neighbours(program)
         known = {n: how for n, how in program.configs.items() if n not in scripts}
         given = loaded(program.commands, program.reached, self.tree, (), rest, self.text, self.root, known)
         program.configs |= {n: how for n, how in given.items() if n not in program.configs}
@@ -356,6 +361,18 @@ class _Folder:
                     [n for n in self.modules.reached(module) if n not in program.reached] if module else []
                 )
 
+    def _neighbours(self, program: Program) -> dict[str, str]:
+        """The one config of a kind that programs are given, which lies beside a log."""
+        found: dict[str, str] = {}
+        for log in program.logs:
+            folder = PurePosixPath(log).parent
+            beside = [f.name for f in self.files if PurePosixPath(f.name).parent == folder and _GIVEN.search(f.name)]
+            own = [n for n in beside if not SET_UP.search(n.removeprefix(self.root))]
+            same = [n for n in own if PurePosixPath(n).stem == PurePosixPath(log).stem]
+            if len(chosen := same or own) == 1 and str(folder) != (self.root.rstrip("/") or "."):
+                found[chosen[0]] = f"it lies beside {log}"
+        return found
+
     def _is_written(self, f: RunFile) -> bool:
         return f.role == "config" and PurePosixPath(f.name).parent.as_posix() in self.written
 
@@ -366,8 +383,10 @@ class _Folder:
             path = PurePosixPath(output.removeprefix(self.root))
             words |= {p: output for p in (*path.parts[:-1], path.stem) if not _ORDINARY.match(p)}
         named = [
-            n for n, f in files.items() if f.role == "config" and not is_script(f) and PurePosixPath(n).stem in words
-        ]
+            n for n, f in files.items()
+            if f.role == "config" and not is_script(f) and PurePosixPath(n).stem in words
+            and not SET_UP.search(n.removeprefix(self.root)) and not VENDORED.search(n.removeprefix(self.root))
+        ]  # fmt: skip
         return {n: f"{words[PurePosixPath(n).stem]} bears its name" for n in named} if len(named) == 1 else {}
 
     @staticmethod

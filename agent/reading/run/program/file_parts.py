@@ -52,6 +52,9 @@ class Ran(Protocol):
     accounted: set[str]
 
 
+_PAGES = frozenset({".md", ".rst", ".adoc", ".jinja", ".j2"})  # beside a program; at the top they may be a user's notes
+
+
 class Parts:
     """The parts of one folder's files.
 
@@ -121,6 +124,9 @@ class Parts:
             return "output", "it goes with a model"
         if f.role in ("code", "config") and self.whole:
             return self._left(f)
+        path = PurePosixPath(inner)
+        if self.whole and path.suffix in _PAGES and path.parent.name and path.parent.as_posix() not in self.written:
+            return "bystander", "a page of the project"
         return "unknown", "nothing tells"
 
     def _around(self, inner: str) -> bool:

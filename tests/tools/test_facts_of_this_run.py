@@ -211,6 +211,12 @@ def test_a_flag_is_no_resume_and_what_came_back_is_told(tmp_path: Path) -> None:
     assert (seen.one("resume.loss_before"), seen.one("resume.loss_after")) == (2.755, 2.75)
 
 
+def test_weights_that_are_put_back_to_evaluate_are_no_resume(tmp_path: Path) -> None:
+    log = curve(0, 50, 3) + "Restoring states from the checkpoint path at logs/best.ckpt\n"
+    log += "Loaded model weights from the checkpoint at logs/best.ckpt\n"
+    assert not look(find_anomalies, tmp_path, train_log=log).of("resume.from_step")
+
+
 def test_batches_of_evaluations_are_left_out_of_what_was_taken_again(tmp_path: Path) -> None:
     train = [f"{7 * i},{7 * i + 3},{7 * i + 5},{7 * i + 6},{i + 900}" for i in range(20)]
     held = [f"{i},{i + 1},{i + 2},{i + 3},{i + 4}" for i in range(2000, 2040, 5)]

@@ -100,7 +100,7 @@ def _stretches(trees: dict[str, ast.Module]) -> Iterator[Restoring]:
         _load(block, node)
     own = [(b, n) for b, n in blocks if _takes_over(b)]
     for block, node in own:
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef) and not _trains(node):
             functions[node.name] = block
         if any(_within(other, block) for other, _ in own):
             continue
@@ -113,6 +113,11 @@ def _stretches(trees: dict[str, ast.Module]) -> Iterator[Restoring]:
         called = next((functions[name] for name in calls if name in functions), None)
         if called is not None and not isinstance(node, ast.FunctionDef) and not block.parts:
             yield Restoring(block.file, block.first, block.last, called.parts)
+
+
+def _trains(node: ast.AST) -> bool:
+    """Whether a function makes the steps itself: who calls it trains, and `model.train()` is no call of it."""
+    return any(isinstance(n, ast.Call) and last(n.func) in ("backward", "zero_grad") for n in walk(node))
 
 
 def _within(inner: Restoring, outer: Restoring) -> bool:

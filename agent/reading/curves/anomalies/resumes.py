@@ -91,11 +91,12 @@ _NOT_RESUME = re.compile(
     rb"|resum\w{0,3}(?:_\w{1,30})?[\"']?\s*[:=]\s*[\"']?(?:true|yes|no|auto|latest|must|allow|[01])\b"
 )
 _RESTORED = re.compile(rb"(?i)restored all states")
+_ONLY_WEIGHTS = re.compile(rb"(?i)\bloaded (?:model )?weights from\b")  # what was begun as a restoring: to evaluate
 _DATA = re.compile(rb"(?i)\b(?:shards?|data ?loader|dataset|sampler|offset|streaming|file|epoch)\b|Loader")
 _NUMBERS = re.compile(rb"\d+")
 _STAMP = re.compile(rb"^\s*\[?\d{4}-\d\d-\d\d[T ][\d:.,]+\w*\]?|^\s*\[?\d\d:\d\d:\d\d[.,\d]*\]?")
 _MAX_LINES = 5_000
-_BESIDE = 20  # lines
+_BESIDE, _AT_ONCE = 20, 2  # lines
 
 
 @dataclass
@@ -122,6 +123,8 @@ def restarts(file: RunFile, lines: Iterable[Line]) -> list[Restart]:
             found.append(Restart(file, line, float(step[1]) if step else None))
             if len(found) > 50:
                 break
+        elif found and line.number - found[-1].line.number <= _AT_ONCE and _ONLY_WEIGHTS.search(data):
+            found.pop()
         elif _DATA.search(data) and _NUMBERS.search(data) and len(opened) < _MAX_LINES:
             _note(opened, found, line)
     return found

@@ -71,6 +71,17 @@ def test_transformers_env_and_lock_files(tmp_path):
     assert [(v.version, v.line.number) for v in reading.of("numpy")] == [("2.0.1", 3)]
 
 
+def test_packages_of_another_language_scores_and_what_a_project_asks_for_are_not_installed(tmp_path):
+    lock = '[[package]]\nname = "rayon"\nversion = "1.10.0"\n\n[[package]]\nname = "half"\nversion = "2.6.0"\n'
+    assert not told(tmp_path, "Cargo.lock", lock)
+    assert not told(tmp_path, "compare.txt", "plate 7: 24 compounds\nrmse 1.227\nr2   0.170\n")
+    assert "gcc" not in told(tmp_path, "info.json", '{"python_version": "3.11.2 (main) [GCC 12.2.0]"}\n')
+    (tmp_path / "train.py").write_text('for i in range(9):\n    print(f"iteration {i} of the fit, loss {i / 7:.4f}")\n')
+    (tmp_path / "train.log").write_text("".join(f"iteration {i} of the fit, loss {i / 7:.4f}\n" for i in range(9)))
+    assert "numpy" not in told(tmp_path, "requirements.txt", "torch==1.4.0\nnumpy==1.17.4\n")
+    assert told(tmp_path, "pip-freeze.txt", "torch==2.6.0\nnumpy==2.1.0\n")["numpy"] == ("2.1.0", 2)
+
+
 def test_python_from_a_traceback(tmp_path):
     got = told(tmp_path, "train.log", '  File "/opt/conda/lib/python3.10/site-packages/x.py", line 1, in f\n')
     assert got["python"] == ("3.10", 1)

@@ -36,9 +36,17 @@ _LISTED = re.compile(
     r"^\s*(?:[-*]\s*)?`?([A-Za-z][\w.\-]{1,50}?)`?(?:\.version| version)?\s*(?:\([^)]{0,40}\))?"
     rf"\s*(?:[:=]\s*|\s+|\s\.{{3,}}\s)[vV]?({_NUMBER})\b"
 )
-_PAIRS = re.compile(r"(?<![\w./\-=])([A-Za-z][A-Za-z\-_]{1,30})[ :=]{1,3}v?(\d+\.\d+(?:\.\d+)*(?:\+[\w.]+)?)(?![\w/])")
+# `[GCC 12.2.0]`: the compiler that Python was built with
+_PAIRS = re.compile(
+    r"(?<![\w./\-=\[])([A-Za-z][A-Za-z\-_]{1,30})[ :=]{1,3}v?(\d+\.\d+(?:\.\d+)*(?:\+[\w.]+)?)(?![\w/])"
+)
 _CONDA = re.compile(rf"^([a-z][\w.\-]{{1,50}})\s+({_NUMBER})\s+\S+\s+\S+\s*$")
 _LOCK = re.compile(r'^\s*(?:name|version)\s*=\s*"([^"]{1,80})"\s*$')
+# Of another language, whose packages are none of Python's.
+_FOREIGN = re.compile(
+    r"(?i)^(?:(?:cargo|gemfile|composer|podfile|mix|yarn|pubspec)\.lock|(?:package-lock\.json|pnpm-lock\.ya?ml|go\.sum))$"
+)
+_ASKED = re.compile(r"(?i)^(?:requirements|constraints)|^environment\.ya?ml$|^(?:uv|poetry|pdm|pixi)\.lock$|^pipfile")
 _PATH_PYTHON = re.compile(r"/(?:lib|lib64)/python(3\.\d{1,2})/")
 _LIKELY = re.compile(r"(?i)version|torch|transformers|cuda")
 _LISTING = re.compile(
@@ -146,6 +154,8 @@ def _read(ws: Workspace) -> Environment:
     for file in files[:FILES]:
         if file.role in ("checkpoint", "data", "trace", "code"):
             continue
+        if _FOREIGN.match(file.path.name) or _is_asked(ws, file):
+            continue
         try:
             lines = head(ws.lines(file), min(limit, budget), LOG_LINES)
         except (ParseError, OSError, EOFError, ValueError) as e:
@@ -156,9 +166,16 @@ def _read(ws: Workspace) -> Environment:
     return out
 
 
+def _is_asked(ws: Workspace, file: RunFile) -> bool:
+    """Whether a list stands with the sources of the program that ran: what a project asks for, not what is there."""
+    home = file.name.rpartition("/")[0]
+    own = (name for p in ws.ran.programs for name in (p.file.name, *p.reached))
+    return bool(_ASKED.match(file.path.name)) and any(n.startswith(f"{home}/" if home else "") for n in own)
+
+
 def _read_file(file: RunFile, lines: list[Line], out: Environment) -> None:
     name = file.path.name.lower()
-    listing = file.role == "environment" or _is_listing(name, lines)
+    listing = _is_listing(name, lines) or (file.role == "environment" and _names_any(lines))
     table = name.endswith((".csv", ".tsv"))
     seen: Counter[tuple[str, str]] = Counter()
     pythons: set[str] = set()
@@ -200,6 +217,12 @@ def _is_listing(name: str, lines: list[Line]) -> bool:
         return True
     sample = [line.text for line in lines[:40] if line.data.strip()]
     return len(sample) > 2 and sum(bool(_PIN.search(t)) for t in sample) * 2 > len(sample)
+
+
+def _names_any(lines: list[Line]) -> bool:
+    """Whether a list holds a package that is known: a list of scores has names with numbers too."""
+    found = (m for line in lines for m in (*_PIN.finditer(line.text[:2000]), *_PAIRS.finditer(line.text[:2000])))
+    return any(package_name(m[1]) in names().known for m in found) or any(_LOCK.match(x.text[:200]) for x in lines)
 
 
 def _versions(text: str, listing: bool) -> Iterator[tuple[str, str]]:

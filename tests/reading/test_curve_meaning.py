@@ -195,6 +195,24 @@ def test_a_resume_is_known_by_the_code_that_takes_the_state_over(tmp_path: Path)
     assert told == [("model, optimizer, step", '        opt.load_state_dict(kept["opt"])')]
 
 
+def test_a_function_that_trains_is_no_restoring_and_its_name_is_a_method_of_models_too(tmp_path: Path) -> None:
+    code = PROGRAM.replace("def main():", "def train():").replace("\nmain()\n", "\ntrain()\n")
+    code = code.replace(
+        "        loss = model(1)\n", "        loss = model(1)\n        loss.backward()\n        if step:\n"
+    )
+    code = code.replace('        print(f"iter', '            model.train()\n            print(f"iter')
+    ws = read(tmp_path, {"train.py": code, "train.log": "made of two layers\n" + steps(0, 40)})
+    assert ws.ran.programs and not all_restarts(ws)
+
+
+def test_what_an_evaluator_prints_is_of_the_evaluation(tmp_path: Path) -> None:
+    code = PROGRAM.replace("def check(model):", "class Evaluator:\n  def __call__(self, model):")
+    code = code.replace('print(f"checked, result {total / 3:.4f} over all")', 'print("Losses: {}".format(dict(total)))')
+    log = "made of two layers\n" + steps(0, 30) + "Losses: {'kl': 1.25, 'total_loss': 2.75}\n"
+    ws = read(tmp_path, {"train.py": code, "train.log": log})
+    assert curve(ws, "eval_loss").values[0] == 2.75 and curve(ws, "loss").count == 30
+
+
 def test_weights_alone_are_no_resume(tmp_path: Path) -> None:
     code = PROGRAM.replace('        opt.load_state_dict(kept["opt"])\n        first = kept["step"]\n', "")
     code = code.replace("taking it up once more, {first} are behind us", "loaded checkpoint at step {first}")

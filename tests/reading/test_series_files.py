@@ -1,4 +1,3 @@
-
 """Metrics out of tables, JSON histories and event files."""
 
 from __future__ import annotations
@@ -73,6 +72,13 @@ def test_sweep(tmp_path):
     assert not table.tracks
     assert [r.cells["initial_loss"] for r in table.sweep] == [6.4, 138.0]
     assert table.sweep[1].line.number == 3
+
+
+def test_a_table_by_episodes_is_a_curve(tmp_path):
+    for name, head in (("a.csv", "episode,timestep,reward"), ("b.csv", "episode,worlds,reward")):
+        (tmp_path / name).write_text(f"{head}\n" + "".join(f"{i},{i * 100},{20 + i}\n" for i in range(1, 9)))
+        table = read_table(tmp_path / name)
+        assert not table.sweep and any(t.metric == "reward" for t in table.tracks)
 
 
 def test_tables_that_are_none(tmp_path):

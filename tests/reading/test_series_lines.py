@@ -1,4 +1,3 @@
-
 """Metrics out of log lines of every framework, with the exact line and offset of each point."""
 
 from __future__ import annotations
@@ -73,6 +72,7 @@ def said(line: str):
         ("Steps:  10%|#| 100/1000 [01:01<09:09,  2.00it/s, loss=0.1295, lr=0.0001]",
          {"step": 100, "loss": 0.1295, "learning_rate": 1e-4, "bar_step_time": 0.5}),
         ("I1129 16:13:45.602418 8120 solver.cpp:243] Iteration 52160, loss = 2.41732", {"step": 52160, "loss": 2.41732}),
+        ("saved to out/last-val_loss=0.01.ckpt, step=10 loss=2.5", {"step": 10, "loss": 2.5}),
         ("step=10 loss=2.5", {"step": 10, "loss": 2.5}),
         ("step 300 loss 2.14 | lr 1e-5", {"step": 300, "loss": 2.14, "learning_rate": 1e-5}),
         ("[rank3]: step=10 loss=nan", {"rank": 3, "step": 10, "loss": math.nan}),
@@ -105,6 +105,10 @@ def test_lines(line, expected):
         "banana: 5, finance 3, information: 2",
         "Loading checkpoint shards: 100%|##| 15/15 [02:11<00:00,  8.78s/it]",
         "number of nan iterations in total was not reported",
+        "    (criterion): MSELoss(task_weights=[[1.0]], loss=0.5)",
+        "Restoring from out/best-epoch=88-val_loss=0.01.ckpt",
+        "no such file: out/Net.epoch=60.lr=0.001.layer=2.pth",
+        "Evaluating......epoch:40, time: 8.144092(s)",
     ],
 )
 def test_what_only_looks_like_a_metric(line):
@@ -233,4 +237,6 @@ def test_parts_of_a_file_join_to_the_whole(tmp_path, monkeypatch):
 
 def test_a_console_table_whose_first_column_is_the_step() -> None:
     reading = read_line(b"940\timages/sec: 311.4 +/- 0.7 (jitter = 9.8)\t6.912")
-    assert reading and reading.step == 940 and [(m.metric, v) for m, _, v, *_ in reading.values] == [("throughput", 311.4)]
+    assert (
+        reading and reading.step == 940 and [(m.metric, v) for m, _, v, *_ in reading.values] == [("throughput", 311.4)]
+    )

@@ -129,7 +129,7 @@ def series_evidence(ws: Workspace, s: Series) -> Evidence:
 # What is unusual about the curves of a run.
 
 _FEW_DECIMALS = re.compile(r"(?:\blr|learning_rate)\b[\"' ]{0,2}[:= ] ?0\.0{2,4}(?![\de])")
-_SUMMED = re.compile(r"(?i)(?:\b|_)(?:recon\w*|kld|elbo|mse|rmse|l1|bbox|giou|pixel|rec_loss)(?:\b|_)")
+_SUMMED = re.compile(r"(?i)(?:\b|_)(?:recon\w*|kld|elbo|mse|rmse|l1|bbox|giou|pixel|rec_loss|gen|adv|mel)(?:\b|_)")
 _GROUPS = 48  # runs, ranks and variants looked at in full
 _PER_KEY = 12  # evidence of one key; variants outcomes may be several each
 _FACTS = {

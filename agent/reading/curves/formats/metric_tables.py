@@ -24,6 +24,7 @@ _RUN_COLUMNS = {
     "run", "variant", "name", "run_name", "run_id", "experiment", "exp", "config", "setting", "group", "method",
     "model", "seed", "case", "branch", "build", "run_label", "label", "arm", "trial", "job",
 }  # fmt: skip
+_TURNS = {"episode", "episodes", "episode_num", "game", "games", "round", "generation"}  # count what a run goes through
 _MAX_COLUMNS = 2_000
 _MAX_ROWS_KEPT = 200  # rows of a sweep
 
@@ -53,7 +54,7 @@ def read_table(path: Path) -> Table:
         return Table([], [], [])
     columns = header[1][:_MAX_COLUMNS]
     roles = [_role(c) for c in columns]
-    step = next((i for name in ("step", "epoch") for i, r in enumerate(roles) if r == name), None)
+    step = next((i for name in ("step", "epoch", "turn") for i, r in enumerate(roles) if r == name), None)
     groups = [i for i, r in enumerate(roles) if r == "run"]
     if step is None:
         return Table([], _sweep(rows, columns), columns)
@@ -67,6 +68,8 @@ def _role(column: str) -> str | Meaning:
         return found.metric
     if name in _RUN_COLUMNS:
         return "run"
+    if name in _TURNS:
+        return "turn"
     return found or "other"
 
 

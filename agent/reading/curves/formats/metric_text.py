@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -109,12 +110,18 @@ _WRAPPER = re.compile(r"(?:np\.\w+|tensor|array|Tensor)\(\[?$")
 _REST = re.compile(r"^\d+\s+(?=[A-Za-z])")  # of `step 10/700 loss`
 _BAR_LABEL = re.compile(r"^\s*it \[")
 _SKIP = (b"Namespace(", b"TrainingArguments(", b"Arguments(", b"Config(", b"Checkpoint(", b" --")
+_MODULE = re.compile(
+    rb"^\s*\(\w+\): [A-Za-z_]\w*\("
+)  # a part of a model that is printed: `(criterion): MSE(weight=1.0)`
+# In the name of a file numbers are settings, and values that were rounded: `last-step=20-val_loss=0.01.ckpt`.
+_SAVED = re.compile(rb"\.(?:pth?|ckpt|safetensors|tar|npz|pkl|onnx|h5|gguf)\b")
+_ENDS_NAME = re.compile(rb"[\s'\",:;(\[{|<>]")
 _COPIED = b"wandb: "  # a summary of what was logged before
 # The mode that numbers are of, from its word on: `Test: [ 1/10] Loss 0.4`, `train loss 0.3 acc 0.8 | val loss 0.4`.
 _MODE = re.compile(
     rb"(?i)(?<![a-z0-9_/.-])(?:(?P<train>train(?:ing)?)"
     rb"|(?P<held>eval(?:uation|uating)?|valid(?:ation|ating)?|val|test(?:ing)?|dev)"
-    rb"|(?P<aside>warm[- ]?start|benchmark|throughput test))(?![a-z0-9_/.=-])"
+    rb"|(?P<aside>warm[- ]?start|benchmark|throughput test))(?![a-z0-9_/=-]|\.(?!\.))"
 )
 _OF_HELD = {"loss": "eval_loss", "perplexity": "eval_perplexity", "accuracy": "eval_accuracy", "reward": "eval_reward"}
 _OF_TRAINING = frozenset({"step_time", "data_time", "throughput", "bar_step_time", "learning_rate", "grad_norm"})
@@ -174,12 +181,20 @@ def _statistics(line: bytes) -> dict[int, bytes]:
     return labels
 
 
+def _names_of_files(line: bytes) -> list[tuple[int, int]]:
+    """Where the names of saved files stand."""
+    if not (found := list(_SAVED.finditer(line))):
+        return []
+    ends = [0, *(m.end() for m in _ENDS_NAME.finditer(line))]
+    return [(ends[bisect_right(ends, m.start()) - 1], m.end()) for m in found]
+
+
 def read_line(line: bytes) -> Reading | None:
     """The metrics of one line, or None when it reports none."""
     line = without_escapes(line)
     if is_status(line):
         return status(line)
-    if any(s in line for s in _SKIP) or _ASSIGNMENT.match(line) or line.startswith(_COPIED):
+    if any(s in line for s in _SKIP) or _ASSIGNMENT.match(line) or line.startswith(_COPIED) or _MODULE.match(line):
         return None
     reading = Reading()
     mode, whole, placed = "", "", b"/step" in line
@@ -191,8 +206,11 @@ def read_line(line: bytes) -> Reading | None:
     seen: set[str] = set()
     unread = vocabulary().unread
     apart: list[bool] = []
-    end, listed = start, _statistics(line)
+    end, listed, saved = start, _statistics(line), _names_of_files(line)
     for m in NUMBER.finditer(line, start):
+        if inside := next((last for first, last in saved if first <= m.start() < last), 0):
+            end = inside
+            continue
         mode = _mode(line, end, m.start(), mode)
         whole = whole if reading.values else mode
         found, sep, name = _label(listed.get(m.start(), line[end : m.start()]))

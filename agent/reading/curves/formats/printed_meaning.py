@@ -21,11 +21,14 @@ _HEAD = 1 << 14  # bytes of a line
 _EACH = 64  # series of one file
 _WORD = re.compile(r"[A-Za-z]+")
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)", re.IGNORECASE)
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _HELD = frozenset(
     {"val", "valid", "validation", "validate", "test", "eval", "evaluate", "evaluation", "dev", "heldout"}
+    | {"evaluator", "validator", "tester"}
 )
 _TRAIN = frozenset({"train", "training", "trn"})
 _KEPT_APART = frozenset({"val", "valid", "validation", "validations", "eval", "evals", "evaluation", "evaluations"})
+_MEASURED = frozenset({"loss", "losses", "metrics", "results", "result", "scores", "accuracy"})
 _OF_HELD = {"loss": "eval_loss", "perplexity": "eval_perplexity", "accuracy": "eval_accuracy", "reward": "eval_reward"}
 _OF_TRAIN = {held: own for own, held in _OF_HELD.items()}
 
@@ -41,11 +44,11 @@ def explain(ran: Ran, file: RunFile, series: Iterable[Series]) -> None:
         for _, piece in segments(line.data):
             body = strip(piece.decode(errors="replace")).body
             match = ran.statement(file, body)
-            found = _expression(match, float(s.values[at])) if match is not None else None
-            if match is not None and found is not None:
-                s.expression = found
+            if match is not None:
+                s.expression = _expression(match, float(s.values[at])) or ""
                 tree = ran.trees.get(match.statement.file)
-                s.metric = _metric(s.metric, found, _function(tree, match.statement.line))
+                s.metric = _metric(s.metric, s.expression, _around(tree, match.statement.line))
+            if s.expression:
                 break
             if match is None and (meaning := of_framework(body, s.raw)):
                 s.meaning = meaning
@@ -73,9 +76,12 @@ def _lines() -> tuple[tuple[re.Pattern[str], tuple[tuple[re.Pattern[str], str], 
 
 
 def by_file_name(file: RunFile, series: Iterable[Series]) -> None:
-    """What stands in `validations.txt` or `eval.csv` is of evaluations, where no statement tells more."""
+    """What stands in `validations.txt` or `test_losses.log` is of evaluations, where no statement tells more.
+
+    A `test.log` may be of a training that is tried out.
+    """
     words = {w.lower() for w in _WORD.findall(file.path.name)}
-    if words & _KEPT_APART and not words & _TRAIN:
+    if (words & _KEPT_APART or ("test" in words and words & _MEASURED)) and not words & _TRAIN:
         for s in series:
             s.metric = s.metric if s.expression else _OF_HELD.get(s.metric, s.metric)
 
@@ -101,18 +107,19 @@ def _is(text: str, value: float) -> bool:
     return number == value or abs(number - value) <= 1e-9 * abs(value)
 
 
-def _function(tree: ast.Module | None, line: int) -> str:
-    """The name of the innermost function around a line."""
+def _around(tree: ast.Module | None, line: int) -> str:
+    """The name of the innermost function around a line; of what is called by the name of its class, the class's."""
     found = [
         n
         for n in (ast.walk(tree) if tree is not None else ())
-        if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.lineno <= line <= (n.end_lineno or n.lineno)
+        if isinstance(n, _NAMED) and n.lineno <= line <= (n.end_lineno or n.lineno)
     ]
-    return max(found, key=lambda n: n.lineno).name if found else ""
+    named = [n.name for n in sorted(found, key=lambda n: -n.lineno) if not n.name.startswith("__")]
+    return named[0] if named else ""
 
 
 def _metric(metric: str, expression: str, function: str) -> str:
-    """The metric, of the mode that its expression names, or else the function that prints it."""
+    """The metric, of the mode that its expression names, or else the function or class that prints it."""
     for source in (expression, function):
         words = {w.lower() for part in _WORD.findall(source) for w in re.sub(r"(?<=[a-z])(?=[A-Z])", " ", part).split()}
         if words & _HELD and not words & _TRAIN:

@@ -26,7 +26,9 @@ from .history.team import Team
 
 
 # levels and trends: they bear a verdict out, and are no place where anything broke
-_LEVELS = frozenset({"loss.decreasing", "loss.initial_value", "loss.final_value", "loss.few_steps"})
+_LEVELS = frozenset(
+    {"loss.decreasing", "loss.initial_value", "loss.final_value", "loss.few_steps", "loss.nan_flat_before"}
+)
 _LEFT_BEHIND = ("flight.culprit", "flight.rank_behind", "stack.rank_odd_one_out")
 _ENDS = ("error.first", "error.message", "error.signal", "watchdog.timeout", *_LEFT_BEHIND)
 

@@ -17,8 +17,8 @@ from ..core.types import Evidence
 from ..verdict.intent import follow_up
 from ..verdict.meaning import asked
 from ..verdict.predicates import Facts
-from ..verdict.ranking import prior
 from ..verdict.salience import place, quote
+from ..verdict.steer import prior
 from ..verdict.weighing import Weighed, share, weigh
 
 SHOWN = 14  # sentences of one kind
@@ -99,7 +99,7 @@ def _against(
     question = before.question if before else ""
     observed = [e for found in whole.by_key.values() for e in found if e.kind != "asked"]
     facts = Facts.of([*asked(question), *observed], whole.looked)
-    return facts, playbooks, prior(question, facts)
+    return facts, playbooks, prior(question, facts, playbooks)
 
 
 def _weighed(w: Weighed, before: Report | None) -> Report:

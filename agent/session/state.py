@@ -15,8 +15,8 @@ from ..tools.tool import all_tools
 from ..verdict.meaning import asked
 from ..verdict.planner import View
 from ..verdict.predicates import Facts
-from ..verdict.ranking import prior
 from ..verdict.salience import without_neighbours
+from ..verdict.steer import excerpt, prior
 from .answers import is_answered
 from .history.team import Team
 
@@ -87,7 +87,8 @@ def view_of(state: State, workspace: Workspace, allowed: Risk, team: Team, askab
     question = state.get("question", "")
     intent = state.get("intent", "")
     attached, diagnosable = bool(workspace.pids), has_run(workspace)
-    fitting = {} if intent else team.moved(prior(question, facts), known, facts, workspace)
+    heard = {} if intent else prior(question, facts, known, excerpt(workspace))
+    fitting = {} if intent else team.moved(heard, known, facts, workspace)
     known_answer = is_answered(intent, answering(state)) if intent else False
     return View(
         question, facts, known, fitting, done, allowed, intent, known_answer, diagnosable, attached,

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
+from ..core.own_files import KNOWLEDGE, read_table
 from ..core.playbook import Playbook, Predicate, Weight
 from ..core.types import Evidence, Hypothesis
 from .predicates import Facts, Judgement, judge
+from .steer import RAISED
 
 # ----------
 # What an end with an exception says of causes that have nothing to do with it: they cannot be why the run ended.
@@ -25,6 +27,7 @@ from .predicates import Facts, Judgement, judge
 # values were no longer finite.
 
 
+NULL = -0.5  # log odds of none of these
 NO_REASON = -1.0  # below what carries a verdict
 CIRCUMSTANCES = ("settings.", "lint.", "env.", "compare.", "question.")
 ENDS_NOTHING = ("loss", "speed", "eval")  # families of causes under which a process lives on
@@ -56,6 +59,21 @@ def is_no_reason(cause: str, supported: Iterable[Evidence]) -> bool:
         for e in told
     )
     return cause.partition(".")[0] in ENDS_NOTHING and not tied
+
+
+# ----------
+# What a run is known to have had none of takes causes out of question.
+
+
+@cache
+def _needs() -> dict[str, frozenset[str]]:
+    return {name: frozenset(found) for name, found in read_table(KNOWLEDGE / "needs.yaml")["needs"].items()}
+
+
+def out_of_question(facts: Facts) -> frozenset[str]:
+    """Causes that presuppose something which the run is known to have had none of."""
+    lacking = {str(e.value) for e in facts.get("run.lacks")}
+    return frozenset().union(*(causes for name, causes in _needs().items() if name in lacking))
 
 
 # ----------
@@ -106,6 +124,7 @@ def _after_the_first(facts: Facts) -> tuple[str | None, int, bool] | None:
 # ----------
 
 BASE = -2.0
+READ_AT_MOST = 0.45  # probability of a cause of which nothing was seen: below what is called likely
 GENERAL = -0.8
 SIGNATURE: dict[Weight, float] = {"weak": 1.0, "normal": 2.0, "strong": 3.0}
 DECISIVE = 4.5
@@ -121,9 +140,9 @@ CEILING = 0.97  # no claim is surer than what some hundred labelled incidents ca
 ASKED = "question."
 SOUND = "none.healthy"
 NOT_SOUND = -1.0  # below what carries a verdict: an end that was reached does not make up for a fault that stands
-# What stands against a good end: log odds of a fault, and the part of them that what was seen gave it (two plain
-# signs of it, or a strong one); how far below such a fault a sound run is.
-FAULT, FAULT_SEEN, BESIDE_IT = 1.9, 3.4, 1.0
+# What stands against a good end: log odds of a fault without its head start, and the part of them that what was seen
+# gave it (two plain signs of it, or a strong one); how far below such a fault a sound run is.
+FAULT, FAULT_SEEN, BESIDE_IT = 1.4, 3.4, 1.0
 # What shows that a fault on the way was overcome, and the faults it takes back; none named: all that came before.
 OVERCOME: dict[str, frozenset[str]] = {
     "run.recovered": frozenset(),
@@ -132,7 +151,7 @@ OVERCOME: dict[str, frozenset[str]] = {
 AT_THE_END = frozenset({"loss.nan_until_end"})  # nothing came after it
 # what was asked for or stands around, and nothing seen; a lint that says no more than the setting it stands on
 MERELY = ("settings.asked.", "question.", "env.version.", "lint.fp16_enabled")
-STATED = (*MERELY, "settings.")
+STATED = (*MERELY, "settings.", "lint.")
 OF_SPEED = frozenset({"slow", "speed"})  # symptoms and complaints of a question
 
 
@@ -153,16 +172,19 @@ class _Score:
     elsewhere: bool = False
     explained_by: str | None = None
     value_at_most: float = math.inf
+    read: bool = False  # nothing of it was seen; the question and the run sound like it
+    start: float = 0.0  # its head start: what the question and the run sound like
 
 
 def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float] | None = None) -> list[Hypothesis]:
     """Every cause with something to say for it, best first.
 
     Args:
-        prior: small log-odds per playbook slug, from how well the question and the error text fit its body.
+        prior: log odds per playbook slug, of how the question and the run sound (`steer.prior`).
     """
-    scores = [_score(p, facts, (prior or {}).get(p.slug, 0.0)) for p in playbooks]
-    scores = [s for s in scores if s.positive or s.supported]
+    out = out_of_question(facts)
+    scores = [_score(p, facts, (prior or {}).get(p.slug, 0.0)) for p in playbooks if p.cause not in out]
+    scores = [s for s in scores if s.positive or s.supported or s.read]
     _place(scores, facts)
     _hold_to_what_was_seen(scores, facts)
     _hold_to_the_exception(scores, facts)
@@ -172,13 +194,13 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float]
     best: dict[str, _Score] = {}
     for s in sorted(scores, key=lambda s: -s.value):
         best.setdefault(s.playbook.cause, s)
-    total = 1.0 + sum(math.exp(s.value) for s in best.values())
+    total = math.exp(NULL) + sum(math.exp(s.value) for s in best.values())
     return [
         Hypothesis(
             cause=s.playbook.cause,
             playbook=s.playbook.slug,
             title=s.playbook.title,
-            probability=CEILING * math.exp(s.value) / total,
+            probability=min(CEILING * math.exp(s.value) / total, READ_AT_MOST if s.read else 1.0),
             score=s.value,
             supported_by=_unique(s.supported),
             contradicted_by=_unique(s.contradicted),
@@ -202,13 +224,13 @@ def with_vote(ranked: list[Hypothesis], cause: str, vote: float, page: Playbook 
     if page is not None and cause not in {h.cause for h in known}:
         known.append(Hypothesis(cause=cause, playbook=page.slug, title=page.title, score=BASE))
     raised = {h.cause: h.score + (vote if h.cause == cause else 0.0) for h in known}
-    total = math.exp(0.0 if page is not None else vote) + sum(math.exp(v) for v in raised.values())
+    total = math.exp(NULL if page is not None else NULL + vote) + sum(math.exp(v) for v in raised.values())
     voted = [replace(h, probability=CEILING * math.exp(raised[h.cause]) / total) for h in known]
     return sorted(voted, key=lambda h: -h.probability)
 
 
 def _score(playbook: Playbook, facts: Facts, prior: float) -> _Score:
-    score = _Score(playbook, BASE + prior + (GENERAL if playbook.general else 0.0))
+    score = _Score(playbook, BASE + prior + (GENERAL if playbook.general else 0.0), start=prior)
     signature = _weigh_signatures(score, facts)
     _weigh_required(score, facts, signature)
     for predicate in playbook.supports:
@@ -234,6 +256,7 @@ def _score(playbook: Playbook, facts: Facts, prior: float) -> _Score:
             if predicate.key.startswith(ASKED) and weight != "weak":
                 score.proven = False  # what is asked is another question; its words cannot be cited against it
     score.value = min(score.value, score.value_at_most)
+    score.read = not score.positive and not score.supported and prior >= RAISED and playbook.cause != SOUND
     return score
 
 
@@ -381,7 +404,7 @@ def _hold_to_the_attempt(scores: list[_Score], facts: Facts) -> None:
 def _hold_to_the_fault(scores: list[_Score], facts: Facts) -> None:
     """An end that was reached says nothing of a fault that ends no run: where one was seen, the run is not sound."""
     rivals = [s for s in scores if not s.playbook.cause.startswith("none.")]
-    faults = [s.value for s in rivals if s.seen >= FAULT_SEEN and s.value >= FAULT]
+    faults = [s.value for s in rivals if s.seen >= FAULT_SEEN and s.value - s.start >= FAULT]
     for s in scores:
         if faults and s.playbook.cause == SOUND:
             s.value = min(s.value, max(faults) - BESIDE_IT)
@@ -425,25 +448,3 @@ def evidence_of(hypothesis: Hypothesis, facts: Facts) -> list[Evidence]:
 
 def _unique(ids: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(ids))
-
-
-# ----------
-# A small head start for playbooks whose text fits the question and the first error: a steer, not evidence.
-
-STRONGEST = 1.0  # log odds given to the best match; a predicate weighs more
-_KEYS = ("error.first", "error.message", "log.warning")
-
-
-def prior(question: str, facts: Facts) -> dict[str, float]:
-    """Playbook slug -> log odds between 0 and `STRONGEST`. No model and no database is loaded."""
-    from ...index import lexicon
-
-    words = [question, *(str(e.value)[:300] for key in _KEYS for e in facts.get(key)[:3])]
-    known = lexicon.load()
-    scores, _ = known.scores(" ".join(words)[:2000])
-    best: dict[str, float] = {}
-    for number, score in scores.items():
-        slug = known.chunks[number].document
-        best[slug] = max(best.get(slug, 0.0), score)
-    top = max(best.values(), default=0.0)
-    return {slug: STRONGEST * score / top for slug, score in best.items()} if top > 0 else {}

@@ -16,13 +16,12 @@ from ..core.types import Hypothesis
 from ..tools.tool import all_tools
 from .meaning import Meaning, meaning
 from .predicates import Facts, State, judge
-from .ranking import CONTRADICTION, REQUIRED, SUPPORT, describe, rank
+from .ranking import CONTRADICTION, NULL, REQUIRED, SUPPORT, describe, rank
 from .salience import listing, quote
 
 Part = Literal["requires", "any_of", "supports", "contradicts"]
 SHORT = 60  # characters of a value that is told itself
 SHOWN = 6  # predicates, lines and checks of one kind
-NULL = 0.0  # log odds of "none of these"
 UNSEEN = "No line that was read carries a signature of it, and no finding bears it out."
 UNSUPPORTED = "no predicate of its playbook holds in its favour"  # what was not looked for may still be so
 TELLING = 0.05  # probability from which a meaning of the words is preferred to a nearer one

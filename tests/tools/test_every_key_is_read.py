@@ -23,7 +23,6 @@ NAMED = re.compile(r"(?<![\w.])[a-z_]+(?:\.[a-z0-9_]+)+(?!\w)")
 # Read without being named, each by what reads it.
 OTHERWISE = {
     "slurm.state": "any key below `slurm.` says that Slurm started the job (operations.scheduler)",
-    "error.line": "`error.*` in operations.yaml: the module or the repository that a command is about",
     **dict.fromkeys(
         ("run.last_line", "job.exit_code", "ib.port"),
         "names the hosts that nothing is wrong with: a node is blamed where others stand beside it (restart.culprits)",

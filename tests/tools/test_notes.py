@@ -71,3 +71,14 @@ def test_an_unrelated_question_quotes_nothing(tmp_path):
 def test_large_files_are_left_to_the_log_tools(tmp_path):
     (tmp_path / "train.log").write_text("rank 1 mismatch\n" * 2000)
     assert telling(tmp_path, "mismatch").outcome == "not_applicable"
+
+
+def test_a_row_among_many_and_a_listing_of_a_folder_tell_little(tmp_path):
+    (tmp_path / "ls.txt").write_text(
+        "".join(f"-rw-r--r-- 1 u u 29{i} Nov 1 net.epoch={i}.spring.pth\n" for i in (3, 5))
+    )
+    (tmp_path / "parts.log").write_text("".join(f"spring part {i} took 0.{i}\n" for i in range(9)))
+    (tmp_path / "scores.csv").write_text("set,score\n" + "".join(f"spring_{c},0.5\n" for c in "abcdefghijklmn"))
+    assert telling(tmp_path, "Why is spring slow?").outcome == "clean"
+    (tmp_path / "few.log").write_text("spring valve 7 is shut\n")
+    assert [e.file for e in telling(tmp_path, "Why is spring slow?").evidence] == ["few.log"]

@@ -257,7 +257,9 @@ def _wanted(ws: Workspace) -> Iterator[str]:
 SIZE = 8 << 10  # bytes of an output that is cut out, or short, so that few lines of it say much
 FILES, PER_FILE, NOTES_SHOWN = 64, 3, 8
 WHOLE, ONCE_LOGS, ONCE, ONCE_SHOWN = 256 << 10, 4, 2, 12  # bytes of a log, logs, times that a statement printed, lines
-LEAST = 1.5  # about one rare word of the question, or a word of difference
+LEAST, OF_A_ROW = 1.5, 3.5  # about one rare word of the question, or a word of difference; and in a row among many two
+ALIKE, ROWS = 3, 12  # lines of one wording, and rows of a table, from which each is but a row
+_LISTED = re.compile(r"^[-dlbcps](?:[-r][-w][-xsStT]){3}\W")  # of a folder
 _TELLING = re.compile(
     r"(?i)\b(?:differs?|differences?|differ|mismatch\w*|diverge[sd]?|outliers?|non-?finite|nans?|invalid|wrong|stuck|hangs?"
     r"|unexpected|nonzero|corrupt\w*|inconsistent|truncated?|dropped|unequal|not (?:equal|found|loaded|used|called)"
@@ -284,6 +286,7 @@ _NOTICE = re.compile(
     r"|site-packages|\w \.{3,} ?\S+$|^(?:\w[\w /.-]*[,\t]){2,}\w[\w /.-]*$(?<!\d)"
 )
 _NUMBER = re.compile(r"(?<![\w./:-])-?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?%?(?![\w/:-])")
+_NUMBERS = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _PART = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}|\d+\.\d+|\d{2,}")
 _COMMON = """the and for with that this from are was not but has have its what why when which does did can how all any
 our out one two than then only same still after before into over run runs training train model step steps loss error
@@ -301,6 +304,7 @@ class _Candidate:
     line: Line
     text: str
     words: set[str]
+    row: bool = False  # among many that are alike
 
 
 @tool(emits=("log.telling", "log.once"), recall=True)
@@ -362,7 +366,10 @@ def _words(text: str) -> set[str]:
 def _candidates(ws: Workspace, file: RunFile, told: set[str]) -> Iterator[_Candidate]:
     """Lines of one file that tell of something, each wording once in all files."""
     inside = False  # a traceback: its frames and their code are no events
-    for line in ws.lines(file):
+    lines = list(ws.lines(file))
+    alike = Counter(_NUMBERS.sub("#", strip(line.text[:400]).body) for line in lines)
+    table = file.path.suffix in (".csv", ".tsv") and len(lines) > ROWS
+    for line in lines:
         text = line.text[:400]
         body = strip(text).body
         inside = body.startswith("Traceback") or (inside and body.startswith((" ", "\t")))
@@ -370,7 +377,7 @@ def _candidates(ws: Workspace, file: RunFile, told: set[str]) -> Iterator[_Candi
         if shape in told or inside or not body.strip() or not _tells(ws, file, line, body):
             continue
         told.add(shape)
-        yield _Candidate(file, line, text, _words(text))
+        yield _Candidate(file, line, text, _words(text), table or alike[_NUMBERS.sub("#", body)] >= ALIKE)
 
 
 def _tells(ws: Workspace, file: RunFile, line: Line, body: str) -> bool:
@@ -380,7 +387,12 @@ def _tells(ws: Workspace, file: RunFile, line: Line, body: str) -> bool:
         return not printed.payload
     if notice(body, strip(text).level) is not None:
         return (file.name, line.number) in signed(logpass(ws).hits)  # else it is said in every run
-    if body.lstrip().startswith(("File ", "at ")) or _CODE.search(body.rstrip()) or _NOTICE.search(body.strip()):
+    if (
+        _LISTED.match(body)
+        or body.lstrip().startswith(("File ", "at "))
+        or _CODE.search(body.rstrip())
+        or _NOTICE.search(body.strip())
+    ):
         return False
     if not any(file.name in p.logs for p in ws.ran.programs):
         return True  # nothing is known of what printed it
@@ -395,7 +407,8 @@ def _score(candidate: _Candidate, asked: set[str], spread: Counter[str], total: 
         return 0.0  # progress is told as a series, unless it is the very number that was asked about
     shared = sum(math.log(1 + total / spread[word]) for word in common)
     score = shared / (1 + 0.15 * max(0, len(candidate.words) - 6))  # a long line shares words by chance
-    return score + 2.0 * fault + 0.5 * number
+    score += 2.0 * fault + 0.5 * number
+    return 0.0 if candidate.row and score < OF_A_ROW and not (fault or _ALARM.search(candidate.text)) else score
 
 
 # ----------

@@ -203,9 +203,7 @@ def read_line(line: bytes) -> Reading | None:
     if rank:
         reading.rank = int(next(g for g in rank.groups() if g is not None))
         start = reading.start = rank.end() if rank.start() == 0 else 0
-    seen: set[str] = set()
-    unread = vocabulary().unread
-    apart: list[bool] = []
+    seen, unread, apart = set[str](), vocabulary().unread, list[bool]()
     end, listed, saved = start, _statistics(line), _names_of_files(line)
     for m in NUMBER.finditer(line, start):
         if inside := next((last for first, last in saved if first <= m.start() < last), 0):

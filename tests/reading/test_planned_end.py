@@ -55,3 +55,10 @@ def test_the_log_around_the_last_count(tmp_path: Path, log: str, state: str) -> 
     (tmp_path / "train.log").write_text(log)
     ws = Workspace([tmp_path])
     assert endings(ws, logpass(ws), failures(ws)).state == state
+
+
+def test_a_bar_at_its_end_and_a_word_of_what_is_done_are_no_silence(tmp_path: Path) -> None:
+    for name, count, silent in (("whole.log", "8/8", False), ("part.log", "5/8", True)):
+        (tmp_path / name).write_text(f"Predicting step {count} loss 0.30\nPredictions saved to out/found.csv\n")
+        ws = Workspace([tmp_path / name])
+        assert [e.silent for e in endings(ws, logpass(ws), failures(ws)).files] == [silent]

@@ -376,3 +376,15 @@ def test_the_optimizer_is_not_opened_for_the_shapes_of_the_weights(tmp_path: Pat
     ws = Workspace([made("hf")])
     assert weights_of_model(ws, checkpoints(ws)[-1])
     assert opened and not any("optimizer" in name for name in opened)
+
+
+def test_a_model_that_a_setting_names_to_start_from_is_none_of_the_saves(tmp_path: Path) -> None:
+    for name in ("models/base", "out/tuned"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+        save_file({"w": torch.ones(2, 2)}, tmp_path / name / "model.safetensors")
+    (tmp_path / "tune.yaml").write_text(
+        "model_name_or_path: models/base\noutput_dir: out/tuned\nresume_from: out/tuned\n"
+    )
+    (tmp_path / "train.log").write_text("step 1 loss 2.5\n")
+    assert [(e.value, e.member) for e in listed(tmp_path).evidence if e.key == "checkpoint.count"] == [(1, "out/tuned")]

@@ -163,3 +163,13 @@ def test_sets_held_out_are_told_by_one_rule() -> None:
 
     assert all(map(held_out, ("data/test.jsonl", "eval_set.json", "evaluation-2.csv", "val0.jsonl", "x/dev/a.json")))
     assert not any(map(held_out, ("train.jsonl", "latest.jsonl", "testimonials.jsonl", "values.csv", "device.json")))
+
+
+def test_records_are_counted_where_all_are_read_and_a_table_may_have_no_names(tmp_path):
+    (tmp_path / "val.tsv").write_text("".join(f"sheep number {n}\t{n * 7}\n" for n in range(40, 90)))
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"a line of words {n},{n % 3}\n" for n in range(60)))
+    found = {e.file: e.value for e in check_data_files(Workspace([tmp_path])).evidence if e.key == "data.records"}
+    assert found == {"val.tsv": 50, "train.csv": 60}
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"a line of words {n},{n % 3}\n" for n in range(5500)))
+    told = [e for e in check_data_files(Workspace([tmp_path])).evidence if e.key == "data.records"]
+    assert [e.file for e in told] == ["val.tsv"]

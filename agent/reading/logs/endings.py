@@ -6,7 +6,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from ..curves.curves import curves, line_at
@@ -46,6 +46,7 @@ _OPENS = re.compile(
     r"(?:begin|start|run)\w{0,4} (?:eval|valid|test|sav)\w{0,8})\b"
 )
 _CLOSES = re.compile(r"(?i)\b(?:saved|wrote|written|done|complete[d]?|finished|uploaded|exported)\b")
+_OF_ALL = re.compile(r"(?<![\d/])(\d{1,9})/(\d{1,9})(?![\d/])")
 _LOGGED = 0.03  # of the way, by which the last line that is logged may stand before the end
 _FEWEST = 5  # steps; a shorter count is one of other things
 
@@ -200,7 +201,7 @@ def _reached_end(ws: Workspace, summary: FileSummary, ending: Ending) -> Ending:
     silent = ending.silent or (ending.last is not None and ending.last.number == place.number)
     if silent and _planned(ws, summary, place):
         return Ending(ending.file, "finished", ending.last, place)
-    return ending
+    return replace(ending, silent=False) if ending.silent and _is_done(summary) else ending
 
 
 def _behind(ws: Workspace, summary: FileSummary, place: Line) -> Line | None:
@@ -317,6 +318,16 @@ def _ending(summary: FileSummary, units: list[Failure], notes: list[Note]) -> En
     progress = summary.last_progress
     silent = not notes and progress is not None and last is not None and last.number - progress.number <= 3
     return Ending(file, "unknown", last, None, silent)
+
+
+def _is_done(summary: FileSummary) -> bool:
+    """Whether the last bar has come to its end, and a line behind it says that something is done."""
+    last, progress = summary.last_line, summary.last_progress
+    if last is None or progress is None or last.number <= progress.number:
+        return False
+    counts = _OF_ALL.findall(progress.text[-2000:])
+    whole = bool(counts) and all(int(n) == int(total) > 0 for n, total in counts)
+    return whole and _CLOSES.search(body_of(last.data, summary)) is not None
 
 
 def _timed_out(note: Note) -> bool:

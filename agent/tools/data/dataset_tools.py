@@ -34,7 +34,7 @@ from ...reading.datasets.record_questions import misread
 from ...reading.datasets.sampling import COST, Look, look
 from ...reading.datasets.tokenizers import tokenizer
 from ...reading.run.files import Line, RunFile
-from ...reading.run.records import Record, records
+from ...reading.run.records import RECORDS, Record, records
 from ...reading.run.workspace import Workspace
 from ..tool import clean, few, finding, not_applicable, tool
 
@@ -177,6 +177,7 @@ EACH = 3  # lines shown of one key in one file
 _TABULAR = re.compile(r"\.(jsonl|ndjson|json|csv|tsv)(\.(gz|zst))?$", re.IGNORECASE)
 _DUMP = re.compile(rb"(labels?|_mask)['\"]?\]?\s*[:=]\s*(?:tensor|array)?\(?\s*\[")
 _WRITTEN = frozenset({"generated", "generation", "generated_text", "prediction", "extracted", "model_output", "resps"})
+_PLAIN_NUMBER, _YEAR = re.compile(r"\s*-?\d+(?:\.\d+)?\s*$"), re.compile(r"(?:19|20)\d\d$")
 _QUIET = frozenset({"data.records", "data.tool_turns"})  # facts, not findings
 
 
@@ -219,11 +220,17 @@ def check_data_files(ws: Workspace) -> ToolResult:
 
 def _of_records(ws: Workspace, file: RunFile, found: list[Record], limits: Limits) -> Iterator[Evidence]:
     written = is_written(ws, file) or bool(_WRITTEN & found[0].fields.keys())
-    if not written:
-        yield ws.cite(file, found[0].line, "data.records", len(found))
+    if not written and len(found) < RECORDS:  # of more, only so many were read
+        yield ws.cite(file, found[0].line, "data.records", len(found) + _is_headless(file, found[0]))
     corpus = not written and not held_out(file.name)
     for key, value, record in few(_questions(found, limits, corpus), EACH, lambda x: x[0]):
         yield ws.cite(file, record.line, f"data.{key}", value)
+
+
+def _is_headless(file: RunFile, first: Record) -> bool:
+    """Whether a table has no names of columns: what stands for one is a number that is neither its place nor a year."""
+    names = enumerate(map(str, first.fields)) if file.path.suffix in (".csv", ".tsv") else ()
+    return any(_PLAIN_NUMBER.match(n) and n != str(i) and not _YEAR.match(n) for i, n in names)
 
 
 def _questions(found: list[Record], limits: Limits, corpus: bool) -> Iterator[samples.Found]:

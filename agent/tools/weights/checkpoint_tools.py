@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -27,8 +28,13 @@ from ...reading.checkpoints.layouts import Checkpoint, checkpoints
 from ...reading.checkpoints.weights import chosen_checkpoint
 from ...reading.logs.load_reports import split_otherwise
 from ...reading.run.workspace import Workspace
+from ...reading.settings.settings import read_settings
 from ..tool import clean, failed, finding, not_applicable, tool
 
+_STARTS, _GOES_ON = (
+    re.compile(r"(?i)model|base|init|pretrain|teacher"),
+    re.compile(r"(?i)resum|contin|output|save|dir$"),
+)
 _PER_KEY = 12
 _LISTED = 200
 _QUICK = 32  # checkpoints of which each file is opened, newest first
@@ -63,7 +69,7 @@ def list_checkpoints(ws: Workspace) -> ToolResult:
             flaws += [(checkpoint, f) for f in (*cut_flaws(checkpoint), *form_flaws(checkpoint))]
     flaws += wrapped_flaws(ws, held)
     flaws += [(held[-1], f) for f in (*layout_flaws(ws, held[-1]), *_shapes(ws, held[-1]))]
-    evidence = list_checkpoints.declared([_count(ws, held), *_capped(ws, _once(flaws))])
+    evidence = list_checkpoints.declared([*_count(ws, held), *_capped(ws, _once(flaws))])
     rows = [_row(c) for c in held[-_LISTED:]]
     if len(held) > _LISTED:
         rows.insert(0, f"... {len(held) - _LISTED} older ones")
@@ -113,7 +119,7 @@ def verify_checkpoint(
     verdicts = [judged(ws, c, depth) for c in reversed(chosen)]
     trackers = [(c, f) for c, f in tracker_flaws(ws, held) if c in chosen]
     pairs = [*trackers, *((v.checkpoint, f) for v in verdicts for f in v.flaws)]
-    evidence = [_count(ws, held), *(_verdict(ws, v) for v in verdicts[:_PER_KEY])]
+    evidence = [*_count(ws, held), *(_verdict(ws, v) for v in verdicts[:_PER_KEY])]
     evidence += _capped(ws, [p for p in pairs if p[1].key != "checkpoint.not_read"])
     evidence += _from_the_start(ws, verdicts)
     rows = [*_told(verdicts), *(f"{c.name}: {f.text}" for c, f in trackers)]
@@ -183,9 +189,14 @@ def _verdict(ws: Workspace, verdict: Verdict) -> Evidence:
     return ws.binary(file, checkpoint.name, "checkpoint.verdict", verdict.word, text, step=checkpoint.step)
 
 
-def _count(ws: Workspace, held: list[Checkpoint]) -> Evidence:
-    text = f"{len(held)} checkpoints: {', '.join(c.name for c in held[-_PER_KEY:])}"
-    return ws.binary(held[-1].all[0], held[-1].name, "checkpoint.count", len(held), text)
+def _count(ws: Workspace, held: list[Checkpoint]) -> Iterator[Evidence]:
+    """How many saves there are, without the models that a setting names to start from."""
+    named = [(s.key, s.value.rstrip("/")) for s in read_settings(ws).all if isinstance(s.value, str) and s.value]
+    begun = {path.removeprefix("./") for key, path in named if _STARTS.search(key) and not _GOES_ON.search(key)}
+    own = [c for c in held if c.name not in begun]
+    if own:
+        text = f"{len(own)} checkpoints: {', '.join(c.name for c in own[-_PER_KEY:])}"
+        yield ws.binary(own[-1].all[0], own[-1].name, "checkpoint.count", len(own), text)
 
 
 def _capped(ws: Workspace, flaws: Iterable[tuple[Checkpoint, Flaw]]) -> Iterator[Evidence]:

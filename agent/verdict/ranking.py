@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -124,7 +124,7 @@ def _after_the_first(facts: Facts) -> tuple[str | None, int, bool] | None:
 # ----------
 
 BASE = -2.0
-READ_AT_MOST = 0.45  # probability of a cause of which nothing was seen: below what is called likely
+BARE_AT_MOST = 0.45  # probability of a cause of whose effect nothing was seen: below what is called likely
 GENERAL = -0.8
 SIGNATURE: dict[Weight, float] = {"weak": 1.0, "normal": 2.0, "strong": 3.0}
 DECISIVE = 4.5
@@ -152,6 +152,8 @@ AT_THE_END = frozenset({"loss.nan_until_end"})  # nothing came after it
 # what was asked for or stands around, and nothing seen; a lint that says no more than the setting it stands on
 MERELY = ("settings.asked.", "question.", "env.version.", "lint.fp16_enabled")
 STATED = (*MERELY, "settings.", "lint.")
+# what a run is made of: it may bring something about, and is there in sound runs too
+MADE_OF = ("settings.", "lint.", "code.", "env.", "compare.", "question.", "files.", "listing.")
 OF_SPEED = frozenset({"slow", "speed"})  # symptoms and complaints of a question
 
 
@@ -173,6 +175,7 @@ class _Score:
     explained_by: str | None = None
     value_at_most: float = math.inf
     read: bool = False  # nothing of it was seen; the question and the run sound like it
+    effect: bool = False  # what it brings about was seen, or is what the question complains of
     start: float = 0.0  # its head start: what the question and the run sound like
 
 
@@ -200,7 +203,7 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float]
             cause=s.playbook.cause,
             playbook=s.playbook.slug,
             title=s.playbook.title,
-            probability=min(CEILING * math.exp(s.value) / total, READ_AT_MOST if s.read else 1.0),
+            probability=min(CEILING * math.exp(s.value) / total, 1.0 if s.effect else BARE_AT_MOST),
             score=s.value,
             supported_by=_unique(s.supported),
             contradicted_by=_unique(s.contradicted),
@@ -236,6 +239,7 @@ def _score(playbook: Playbook, facts: Facts, prior: float) -> _Score:
     for predicate in playbook.supports:
         found = judge(predicate, facts)
         if found.state == "true":
+            score.effect |= predicate.key.startswith(ASKED)
             score.value += SUPPORT[predicate.weight]
             score.seen += 0.0 if predicate.key.startswith(STATED) else SUPPORT[predicate.weight]
             if not predicate.key.startswith(ASKED):
@@ -256,8 +260,14 @@ def _score(playbook: Playbook, facts: Facts, prior: float) -> _Score:
             if predicate.key.startswith(ASKED) and weight != "weak":
                 score.proven = False  # what is asked is another question; its words cannot be cited against it
     score.value = min(score.value, score.value_at_most)
+    score.effect |= any(not e.key.startswith(MADE_OF) for e in _supporting(score, facts))
     score.read = not score.positive and not score.supported and prior >= RAISED and playbook.cause != SOUND
     return score
+
+
+def _supporting(score: _Score, facts: Facts) -> Iterator[Evidence]:
+    wanted = set(score.supported)
+    return (e for found in facts.by_key.values() for e in found if e.id in wanted)
 
 
 def _stands(fault: str, facts: Facts) -> bool:

@@ -202,3 +202,35 @@ def test_a_lint_that_restates_a_setting_carries_no_verdict_on_a_loss():
     book, half = [parse(HALF, "loss/fp16_overflow", "c.md")], line("lint.fp16_enabled", "fp16")
     assert verdict(rank(book, facts(half, line("settings.asked.precision", "fp16", 2)))) == INSUFFICIENT
     assert verdict(rank(book, facts(half, line("loss_scale.falling", 32, 3)))) == "loss.fp16_overflow"
+
+
+UNDIVIDED = """---
+cause: loss.grad_accumulation_bug
+title: Micro-batches add up
+any_of:
+  - {key: code.unscaled_accumulation, op: exists}
+supports:
+  - {key: code.unscaled_accumulation, op: exists, weight: strong}
+  - {key: loss.high_start, op: exists, weight: normal}
+  - {key: question.symptom, op: eq, value: not_learning, weight: weak}
+---
+Body.
+"""
+
+
+def test_what_may_bring_a_failure_about_is_likely_only_where_its_effect_is_seen_or_complained_of():
+    book, hazard = [parse(UNDIVIDED, "loss/grad_accumulation_bug", "d.md")], line("code.unscaled_accumulation")
+    alone = rank(book, facts(hazard), {"loss/grad_accumulation_bug": 2.0})
+    assert alone[0].probability < 0.5 and not is_settled(alone)
+    for effect in (
+        line("loss.high_start", 33.0),
+        Evidence(key="question.symptom", value="not_learning", kind="asked", id="E9"),
+    ):
+        found = rank(book, facts(hazard, effect), {"loss/grad_accumulation_bug": 2.0})
+        assert found[0].probability > 0.5
+
+
+def test_a_cause_that_only_sounds_like_it_stands_in_the_ranking_and_is_no_verdict():
+    ranked = rank(BOOKS, facts(), {"memory/fragmentation": 2.4, "dist/rank_died": -1.0})
+    assert [h.cause for h in ranked] == ["memory.fragmentation"] and not ranked[0].positive
+    assert ranked[0].probability < 0.5 and verdict(ranked) == INSUFFICIENT

@@ -187,7 +187,7 @@ def refused(call: Call) -> dict:
 
 
 def test_the_offline_planner_asks_for_what_may_settle_it_once(run: Path) -> None:
-    slow = "all-reduce over InfiniBand is slow, the ib link errors"
+    slow = "mlx5 port of InfiniBand flaps: ibstat says Polling, RDMA retries exceeded, link down, GID wrong. Is the IB link broken?"
     known = unasked(run, slow)
 
     def then(*more: dict, **how: object) -> list[Call]:

@@ -72,6 +72,7 @@ _SAID = re.compile(
     r"|\b(?:re)?load(?:s|ed|ing)? (?:\w+ ){0,4}(?:checkpoint|ckpt|state|weights|model)"
     r"|\b(?:took|taken) up|\bwent on from|\bstart(?:s|ed)? from (?:a |the |my )?(?:checkpoint|ckpt)|\bfrom where"
 )
+_WORD = re.compile(r"[a-z_][a-z_0-9]+")
 _PICKLE = re.compile(r"(?i)weights[_ ]only|unpickl|\bpickle|safe_globals|unsupported (?:class|global|operand)")
 _MEMORY = re.compile(
     r"(?i)out of memory|\boom\b|oom[-_]kill|\bkilled\b|\bmemory\b|\brss\b|\bvram\b|cannot allocate|bad_alloc"
@@ -125,7 +126,12 @@ class Circumstances:
             names = {n.rsplit("/", 1)[-1]: n for n in sources}
             failed = frozenset((names[base], line) for base, line in self._frames if base in names)
             decided = partial(code.decided, program.file.name) if code is not None else lambda _source, _test: None
-            yield Reach(self._ws.ran, program, sources, self._log_of(program.logs), failed, decided)
+            yield Reach(self._ws.ran, program, sources, self._log_of(program.logs), failed, decided, self._said)
+
+    @cached_property
+    def _said(self) -> frozenset[str]:
+        """Words of the commands, of configs and of the logs' heads, in small letters."""
+        return frozenset(_WORD.findall("\n".join([*self._asked, self._launch, *self._logs]).lower()))
 
     def _log_of(self, names: list[str]) -> Callable[[str], bool] | None:
         files = [f for f in self._ws.files if f.name in names]

@@ -14,42 +14,17 @@ import builtins
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from ..run.program.statements import Statement
-from ..run.program.syntax import Function, Loop, Syntax, dotted, last
+from ..run.program.syntax import Function, Loop, Syntax, last
 from ..run.what_ran import Program, Ran
+from .references import NO, PERHAPS, SURELY, Body, References, Seen, conditional
+from .subcommands import idle
 
-NO, PERHAPS, SURELY = 0, 1, 2
-
-_BY_NAME = ("globals", "import_module", "Fire", "locals")  # ways to reach functions that no name tells
-# Decorators that leave it to the code itself to call what they decorate; any other may register it somewhere.
-_QUIET = re.compile(
-    r"^(?:torch|functools|nn|np|numpy|jax|abc|contextlib)\.|^(?:property|staticmethod|classmethod|dataclass|cache|lru_cache"
-    r"|wraps|no_grad|inference_mode|abstractmethod|contextmanager|cached_property|override|overload|torch_compile|record)$"
-    r"|\.setter$"
-)
-# Bases that call but one method of their own accord (others of theirs are called by name); any other base may call all.
-_OWN_CALLS = {
-    "Module": {"forward"}, "Function": {"forward", "backward"}, "object": set(), "Dataset": set(), "Sampler": set(),
-    "IterableDataset": set(), "Enum": set(), "Exception": set(), "NamedTuple": set(), "TypedDict": set(), "ABC": set(),
-}  # fmt: skip
 _LONG = re.compile(r"train|fit|main|run|evaluat|valid|loop|learn|launch|spawn", re.IGNORECASE)
 _NEAR, _ANCHOR = 8, 8  # statements between a line and one that prints; letters by which a print is looked for
 _BROKEN = re.compile(r"\S\s\s+\S|\S\n\S")  # of fixed text that is not looked for as it stands
 _DEEP = 60
-
-
-@dataclass(slots=True)
-class _Body:
-    """What one function, or a module by itself, refers to: names with whether they are surely called."""
-
-    source: str
-    node: ast.AST
-    names: dict[str, bool] = field(default_factory=dict)
-    attributes: dict[str, bool] = field(default_factory=dict)
-    texts: set[str] = field(default_factory=set)
-    prefixes: set[str] = field(default_factory=set)
 
 
 class Reach:
@@ -60,6 +35,7 @@ class Reach:
         log: whether a text stands in the program's logs; None where they cannot be searched as a whole.
         failed: `(source, line)` of frames that a traceback names.
         decided: whether a condition of a source holds, where that is known.
+        said: words of configs, commands and logs, in small letters.
 
     Attributes:
         whole: whether all of the program is at hand; of an excerpt only branches and prints can be told.
@@ -73,13 +49,12 @@ class Reach:
         log: Callable[[str], bool] | None,
         failed: frozenset[tuple[str, int]] = frozenset(),
         decided: Callable[[str, ast.expr], bool | None] = lambda _source, _test: None,
+        said: frozenset[str] = frozenset(),
     ) -> None:
         self._entry, self.sources, self._failed = program.file.name, sources, failed
-        self._decided = decided
+        self._decided, self._said_there = decided, said
+        self._words = frozenset(word for c in program.commands for word in c.arguments)
         self._dead = {name: list(self._untaken(name, s)) for name, s in sources.items()}
-        self._bodies: dict[ast.AST, _Body] = {}
-        self._aliases: dict[Syntax, dict[str, str]] = {}
-        self._modules = {part for n in sources for part in n.removesuffix(".py").split("/")[-2:]}
         self.whole = not any(_is_excerpt(s) for s in sources.values()) and self._entry in sources
         printed = ran.printed(program).statements if log is not None else []
         self._printed: dict[tuple[str, int], list[Statement]] = defaultdict(list)
@@ -108,9 +83,11 @@ class Reach:
             return PERHAPS
         function = s.function_of(node)
         state = SURELY if function is None else self._runs.get(function, NO)
+        if function is None and any(not self._runs.get(c) for c in s.above(node) if isinstance(c, ast.ClassDef)):
+            return NO  # a field of a class that nothing uses
         if state == NO and any(_spans(function, n) for f, n in self._failed if f == source):
             return PERHAPS
-        return PERHAPS if state == SURELY and _conditional(s, node, self._decided, source) else state
+        return PERHAPS if state == SURELY and conditional(s, node, self._decided, source) else state
 
     # ----------
     # By where the run ended.
@@ -140,7 +117,8 @@ class Reach:
     def _untaken(self, source: str, s: Syntax) -> Iterator[tuple[int, int]]:
         """First and last lines of branches that are not taken."""
         for n in s.every(ast.If, ast.While):
-            holds = self._decided(source, n.test)
+            started = source == self._entry or not _is_start(n.test)
+            holds = self._decided(source, n.test) if started else False
             part = n.body if holds is False else n.orelse if holds and isinstance(n, ast.If) else []
             if part:
                 yield part[0].lineno, part[-1].end_lineno or part[-1].lineno
@@ -149,69 +127,40 @@ class Reach:
     # By references from what runs.
 
     def _reached(self) -> dict[ast.AST, int]:
-        """Every function that runs, perhaps or surely."""
+        """Every function that runs, and every class that is used, perhaps or surely."""
         functions = [(name, s, f) for name, s in self.sources.items() for f in s.functions]
         classes = {c.name: (s, c) for s in self.sources.values() for c in s.every(ast.ClassDef)}
-        open_ended = any(s.calls_of(*_BY_NAME) for s in self.sources.values()) or not self._acts()
+        references = References(self.sources, self._dead, self._decided)
+        seen = Seen(
+            classes, frozenset(idle(self.sources, self._words, self._said_there, self._in_frame)), self._said_there
+        )
         found: dict[ast.AST, int] = {}
-        bodies = [(self._body(name, tree), SURELY) for name, s in self.sources.items() for tree in s.trees]
-        names, attributes = dict[str, int](), dict[str, int]()
-        texts, prefixes = set[str](), set[str]()
+        bodies = [(references.of(name, tree), SURELY) for name, s in self.sources.items() for tree in s.trees]
+        if not self._acts():  # a console script calls one of its functions
+            called = dict.fromkeys((f.name for f in self.sources[self._entry].functions), True)
+            bodies.append((Body(called), PERHAPS))
         for _ in range(_DEEP):
             for body, state in bodies:
-                _merge(names, body.names, state)
-                _merge(attributes, body.attributes, state)
-                texts |= body.texts
-                prefixes |= body.prefixes
-            seen = _Seen(names, attributes, texts, prefixes, classes)
+                seen.add(body, state)
             bodies = []
             for source, s, f in functions:
-                state = PERHAPS if open_ended else seen.state(s, f)
+                state = seen.state(source, s, f)
                 if state > found.get(f, NO) and not any(a <= f.lineno <= b for a, b in self._dead[source]):
                     found[f] = state
-                    bodies.append((self._body(source, f), state))
+                    bodies.append((references.of(source, f), state))
             if not bodies:
                 break
+        for source, s in self.sources.items():
+            found.update((c, seen.made(source, c)) for c in s.every(ast.ClassDef))
         return found
+
+    def _in_frame(self, source: str, node: ast.AST) -> bool:
+        return any(name == source and _spans(node, line) for name, line in self._failed)
 
     def _acts(self) -> bool:
         """Whether the started source calls something of its own when it is run; else a console script calls into it."""
         s = self.sources[self._entry]
         return any(s.function_of(c) is None and not isinstance(s.parents.get(c), ast.Assign) for c in s.calls)
-
-    def _body(self, source: str, node: ast.AST) -> _Body:
-        if node not in self._bodies:
-            self._bodies[node] = self._read(source, node)
-        return self._bodies[node]
-
-    def _read(self, source: str, node: ast.AST) -> _Body:
-        s, body, dead = self.sources[source], _Body(source, node), self._dead[source]
-        for n in _own(node):
-            line = getattr(n, "lineno", 0)
-            if any(a <= line <= b for a, b in dead):
-                continue
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
-                sure = _called(s, n) and not _conditional(s, n, self._decided, source, node)
-                body.names[n.id] = body.names.get(n.id, False) or sure
-            elif isinstance(n, ast.Attribute):
-                sure = _called(s, n) and not _conditional(s, n, self._decided, source, node)
-                kept = body.names if self._is_module(s, n.value) else body.attributes
-                kept[n.attr] = kept.get(n.attr, False) or sure
-            elif isinstance(n, ast.JoinedStr) and n.values and isinstance(n.values[0], ast.Constant):
-                body.prefixes.add(str(n.values[0].value))
-            elif isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value[-1:].isidentifier():
-                body.texts.add(n.value.rpartition(".")[2])
-            elif isinstance(n, ast.alias) and n.asname:
-                body.names[n.name.rpartition(".")[2]] = False
-        return body
-
-    def _is_module(self, s: Syntax, value: ast.expr) -> bool:
-        """Whether a name stands for one of the sources: `losses` in `losses.focal(x)`."""
-        if s not in self._aliases:
-            imports = (a for n in s.every(ast.Import, ast.ImportFrom) for a in n.names)
-            self._aliases[s] = {a.asname or a.name: a.name.rpartition(".")[2] for a in imports}
-        name = last(value)
-        return self._aliases[s].get(name, name) in self._modules
 
     # ----------
     # By what the log says and does not say.
@@ -274,94 +223,9 @@ class Reach:
         return self._log is not None and len(statement.anchor) >= _ANCHOR and self._log(statement.anchor)
 
 
-@dataclass(slots=True)
-class _Seen:
-    """All that the bodies that run refer to."""
-
-    names: dict[str, int]
-    attributes: dict[str, int]
-    texts: set[str]
-    prefixes: set[str]
-    classes: dict[str, tuple[Syntax, ast.ClassDef]]
-
-    def state(self, s: Syntax, f: Function) -> int:
-        """Whether a function is among it."""
-        if any(not _QUIET.search(dotted(d)) for d in f.decorator_list):
-            return PERHAPS
-        owner = s.parents.get(f)
-        while owner is not None and not isinstance(owner, Function | ast.ClassDef | ast.Module):
-            owner = s.parents.get(owner)
-        loose = f.name in self.texts or any(len(p) > 2 and f.name.startswith(p) for p in self.prefixes)
-        if not isinstance(owner, ast.ClassDef):
-            return max(self.names.get(f.name, NO), PERHAPS if loose else NO)
-        made = self._of_class(owner)
-        if not made:
-            return NO
-        if f.name == "__init__":
-            return made
-        if f.name.startswith("__") or self._called_by_base(owner, f.name):
-            return PERHAPS
-        return min(PERHAPS, self.attributes.get(f.name, NO) + self.names.get(f.name, NO)) or (PERHAPS if loose else NO)
-
-    def _of_class(self, c: ast.ClassDef) -> int:
-        heirs = [h for _, h in self.classes.values() if any(last(b) == c.name for b in h.bases) and h is not c]
-        registered = any(not _QUIET.search(dotted(d)) for d in c.decorator_list)
-        own = max(self.names.get(c.name, NO), min(PERHAPS, self.attributes.get(c.name, NO)))
-        named = PERHAPS if c.name in self.texts or registered else NO
-        return max(own, named, PERHAPS if any(self.names.get(h.name) or h.name in self.texts for h in heirs) else NO)
-
-    def _called_by_base(self, c: ast.ClassDef, method: str, depth: int = 0) -> bool:
-        for base in c.bases:
-            name = last(base)
-            if name in self.classes and depth < _DEEP and self.classes[name][1] is not c:
-                if self._called_by_base(self.classes[name][1], method, depth + 1):
-                    return True
-            elif name not in _OWN_CALLS or method in _OWN_CALLS[name]:
-                return True
-        return False
-
-
-def _merge(into: dict[str, int], found: Mapping[str, bool], state: int) -> None:
-    for name, sure in found.items():
-        into[name] = max(into.get(name, NO), state if sure else PERHAPS)
-
-
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs with a body: without the bodies of functions in it, with their decorators and defaults."""
-    stack: list[ast.AST] = list(node.body) if isinstance(node, Function) else [node]
-    while stack:
-        n = stack.pop()
-        if isinstance(n, Function):
-            stack += [*n.decorator_list, *n.args.defaults, *(d for d in n.args.kw_defaults if d is not None)]
-            continue
-        yield n
-        stack.extend(ast.iter_child_nodes(n))
-
-
-def _called(s: Syntax, n: ast.AST) -> bool:
-    above = s.parents.get(n)
-    return isinstance(above, ast.Call) and above.func is n
-
-
-def _conditional(
-    s: Syntax, node: ast.AST, decided: Callable[[str, ast.expr], bool | None], source: str, until: ast.AST | None = None
-) -> bool:
-    """Whether something undecided stands between a node and the body that it belongs to."""
-    inner = node
-    for n in s.above(node):
-        if n is until or isinstance(n, Function | ast.Lambda):
-            return isinstance(n, ast.Lambda)
-        if isinstance(n, ast.If | ast.IfExp | ast.While) and inner is not n.test and decided(source, n.test) is None:
-            return True
-        if isinstance(n, ast.ExceptHandler) or (isinstance(n, ast.BoolOp) and inner is not n.values[0]):
-            return True
-        inner = n
-    return False
-
-
 def _is_excerpt(s: Syntax) -> bool:
     """Whether a source uses names that it nowhere binds: it was cut out of a longer one."""
-    if s.unparsed or len(s.trees) != 1:
+    if s.unparsed or len(s.trees) > 1:
         return True
     if any(a.name == "*" for n in s.every(ast.ImportFrom) for a in n.names) or s.calls_of("exec", "globals"):
         return False
@@ -414,6 +278,11 @@ def _straight(block: list[ast.stmt]) -> bool:
         if isinstance(n, ast.Call) and _LONG.search(last(n.func)):
             return False
     return True
+
+
+def _is_start(test: ast.expr) -> bool:
+    """Whether a test is `__name__ == "__main__"`."""
+    return isinstance(test, ast.Compare) and "__name__" in (last(test.left), *(last(c) for c in test.comparators))
 
 
 def _spans(n: ast.AST | None, line: int) -> bool:

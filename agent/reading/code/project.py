@@ -6,14 +6,16 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from ..run.files import Line, RunFile
 from ..run.program.syntax import Syntax, notebook
 from ..run.workspace import Workspace
+from ..settings.settings import Setting, Settings, read_settings
 from .circumstances import NEEDS, Circumstances
+from .references import NO
 
 T = TypeVar("T")
 
@@ -121,6 +123,20 @@ def hazards(project: Project) -> list[tuple[Code, Hazard]]:
                     seen[hazard.name, hazard.line] = hazard
         found += [(code, h) for h in sorted(seen.values(), key=lambda h: (h.line, h.name))]
     return found
+
+
+def reached_settings(ws: Workspace) -> Settings:
+    """The settings of the run without those of code that did not run."""
+    return ws.memo("reached settings", lambda: _reached_settings(ws))
+
+
+def _reached_settings(ws: Workspace) -> Settings:
+    reading, run = read_settings(ws), code_project(ws)[0].run
+
+    def ran(s: Setting) -> bool:
+        return s.place.format != "python" or run.reached(s.file.name, s.line.number) != NO
+
+    return replace(reading, all=[s for s in reading.all if ran(s)], open=[s for s in reading.open if ran(s)])
 
 
 # ----------

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ...core.types import Evidence, ToolResult
-from ...reading.code.project import code_project
+from ...reading.code.project import code_project, reached_settings
 from ...reading.curves.anomalies.optimizer_curves import large_rates
 from ...reading.curves.anomalies.variants import worse
 from ...reading.curves.curves import curves
@@ -54,7 +54,7 @@ def read_settings(
     reading = reading_of(ws)
     if not reading.sources and not reading.problems:
         return not_applicable("no file holds settings")
-    told = [s for s in _capped(ws, reading) if not name or s.name == name]
+    told = [s for s in _capped(ws, reached_settings(ws)) if not name or s.name == name]
     evidence = [_evidence(ws, s) for s in told]
     if not name:
         evidence += list(_absences(ws, reading))
@@ -277,7 +277,7 @@ def lint_settings(ws: Workspace) -> ToolResult:
     reading = reading_of(ws)
     if not reading.sources:
         return not_applicable("no settings to check")
-    lints = [x for x in all_lints(ws, reading) if not x.needs or code_project(ws)[0].run.was(x.needs)]
+    lints = [x for x in all_lints(ws, reached_settings(ws)) if not x.needs or code_project(ws)[0].run.was(x.needs)]
     if not lints:
         return clean(f"{len(reading.all)} settings, nothing stands out")
     evidence = [e for lint in lints for e in _evidence_lint(ws, lint)]

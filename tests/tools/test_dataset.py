@@ -183,6 +183,19 @@ def test_a_template_shared_by_all_items_is_no_overlap(tmp_path) -> None:
     assert not ask(tmp_path).values("data.contamination")
 
 
+@pytest.mark.parametrize(("labels", "met"), [(("rise", "rise"), [1, 1]), (("rise", "fall"), [])])
+def test_half_of_an_item_under_another_label_is_no_overlap(tmp_path, labels: tuple[str, str], met: list[int]) -> None:
+    words = prose(4).split()
+    texts = [" ".join([*words[:20], *(f"{end}{n}" for n in range(7))]) for end in ("sea", "moor")]
+    rows = [[dict(r, label=labels[0], text=r["prompt"]) for r in pairs(40, first=400 * n)] for n in (1, 2)]
+    for some, label, text in zip(rows, labels, texts, strict=True):
+        some[9] = {"text": text, "label": label}
+    (tmp_path / "train.jsonl").write_text(jsonl(rows[0]))
+    (tmp_path / "test.jsonl").write_text(jsonl(rows[1]))
+    found = ask(tmp_path).values("data.contamination")
+    assert found[:2] == met[: len(found)] and bool(found) == bool(met)
+
+
 def test_ids_against_the_vocabulary(tmp_path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama", "architectures": ["X"], "vocab_size": 1000}')
     rows = [{"input_ids": [(n * 7 + k) % 1000 for k in range(20)]} for n in range(30)]

@@ -82,3 +82,18 @@ def test_a_row_among_many_and_a_listing_of_a_folder_tell_little(tmp_path):
     assert telling(tmp_path, "Why is spring slow?").outcome == "clean"
     (tmp_path / "few.log").write_text("spring valve 7 is shut\n")
     assert [e.file for e in telling(tmp_path, "Why is spring slow?").evidence] == ["few.log"]
+
+
+def test_of_statements_that_print_the_same_the_logger_names_the_one(tmp_path):
+    (tmp_path / "tide").mkdir()
+    (tmp_path / "tide" / "__init__.py").write_text("")
+    for name in ("score", "export"):
+        code = f"import logging\nlog = logging.getLogger('tide.{name}')\n\ndef run(data):\n    log.info(f'rows kept: {{len(data)}}')\n"
+        (tmp_path / "tide" / f"{name}.py").write_text(code)
+    main = "from tide import export, score\nprint('tide tables of the estuary')\nscore.run([])\n"
+    (tmp_path / "main.py").write_text(main)
+    (tmp_path / "out.log").write_text("tide tables of the estuary\nINFO:tide.score - rows kept: 24\n")
+    once = [(e.line, e.value) for e in telling(tmp_path, "").evidence if e.key == "log.once"]
+    assert once == [(1, "main.py:2"), (2, "tide/score.py:5")]
+    (tmp_path / "out.log").write_text("tide tables of the estuary\nrows kept: 24\n")
+    assert [e.line for e in telling(tmp_path, "").evidence if e.key == "log.once"] == [1]

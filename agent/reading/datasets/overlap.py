@@ -114,7 +114,10 @@ class Signatures:
 
 OVERLAP_WORDS, FEWEST = 13, 8  # words of an n-gram; an item of fewer words than the second says nothing
 SHARE = 0.5  # of an item's n-grams that must occur
+WHOLE = 0.9  # of an item, whatever its label
 ITEMS = 20_000
+_NAME_OF_RECORD = re.compile(r"(?i)(?:^|_)(?:id|idx|index|uid|uuid|key|name|url|hash|source|split|file|date)s?$")
+_LABEL = re.compile(r"[A-Za-z][\w-]{0,31}$")  # one word that is no number
 TEXT = 1_000_000  # characters of one training text
 _HELD_OUT = re.compile(
     r"(?i)(^|[/_.\-])(test|eval(?:uation)?|val(?:id(?:ation)?)?|dev|h[oe]ldout|benchmark)([/_.\-\d]|$)"
@@ -173,9 +176,18 @@ def shared(items: Sequence[Row], train: Sequence[Row]) -> list[Shared]:
                 met.update(owners[a:b].tolist())
             for n, count in met.items():
                 share = count / sizes[n]
+                if share < WHOLE and _decided_otherwise(items[n], row):
+                    continue
                 if share >= SHARE and (n not in best or best[n].share < share):
                     best[n] = Shared(items[n], row, round(share, 3))
     return [best[n] for n in sorted(best)]
+
+
+def _decided_otherwise(item: Row, train: Row) -> bool:
+    """Whether two records have another label: what they have in common is then not what is asked."""
+    both = ((k, v, train.fields.get(k)) for k, v in item.fields.items() if not _NAME_OF_RECORD.search(k))
+    words = [(a, b) for _, a, b in both if isinstance(a, str) and isinstance(b, str) and _LABEL.match(a)]
+    return any(a != b and _LABEL.match(b) for a, b in words)
 
 
 def _table(known: list[tuple[int, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, dict[int, int]]:

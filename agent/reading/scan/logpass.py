@@ -126,6 +126,7 @@ SCANNED_ROLES = ("log", "capture", "environment")
 STRETCH = 64 << 20  # bytes of one large file that a worker takes at a time
 WHOLE = 1 << 62  # the end of a file, wherever it is
 _TEXT_SUFFIXES = (".txt", ".text", ".md", "")
+_WRITTEN = (".jinja", ".jinja2", ".j2", ".tmpl", ".tpl", ".lock")  # text that somebody wrote, and no program printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ def scanned_files(ws: Workspace) -> list[RunFile]:
     return [
         f
         for f in ws.files
-        if f.role in SCANNED_ROLES
+        if (f.role in SCANNED_ROLES and (f.role != "log" or f.path.suffix.lower() not in _WRITTEN))
         or (f.path.suffix.lower() == ".txt" and f.role not in ("record", "data"))
         or (f.role == "other" and f.path.suffix.lower() in _TEXT_SUFFIXES and b"\0" not in ws.read(f, 4096))
     ]

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Annotated
 
 from pydantic import Field
@@ -27,6 +28,7 @@ from ...reading.logs.log_evidence import (
 from ...reading.run.files import Line, RunFile
 from ...reading.run.folder_listings import gaps, left_out, listed_files
 from ...reading.run.lines import strip, without_escapes
+from ...reading.run.program.statements import Match
 from ...reading.run.roles import ROLES
 from ...reading.run.workspace import Workspace
 from ...reading.scan.anchors import is_harmless, is_progress
@@ -343,12 +345,20 @@ def _once(ws: Workspace) -> Iterator[Evidence]:
             said: dict[tuple[str, int], list[Line]] = {}
             for line in ws.lines(file):
                 body = strip(line.text[:400]).body
-                match = ws.ran.statement(file, body)
+                match = _printer(line, ws.ran.printed(program).all_of(body))
                 if match is not None and not match.payload and not ("loss" in body and is_progress(body)):
                     said.setdefault((match.statement.file, match.statement.line), []).append(line)
             told = [(x, where) for where, lines in said.items() if len(lines) <= ONCE for x in lines]
             for line, (source, number) in sorted(told, key=lambda t: t[0].number)[:ONCE_SHOWN]:
                 yield ws.cite(file, line, "log.once", f"{source}:{number}")
+
+
+def _printer(line: Line, fit: list[Match]) -> Match | None:
+    """Of several statements that fit a line the one whose module its logger names; None where that is not told."""
+    if len({m.statement.file for m in fit}) > 1:
+        paths = ((m, PurePosixPath(m.statement.file).with_suffix("").parts) for m in fit)
+        fit = [m for m, parts in paths if len(parts) > 1 and ".".join(parts[-2:]) in line.text[:400]]
+    return fit[0] if fit else None
 
 
 def _is_output(ws: Workspace, file: RunFile) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from traindoctor.agent.reading.code.project import code_project, reached_settings
 from traindoctor.agent.reading.run.workspace import Workspace
+from traindoctor.agent.tools.settings.code_tools import find_hazards
+from traindoctor.agent.tools.settings.settings_tools import lint_settings, read_settings
 
 ENTRY = """
     from kit import Small, Large
@@ -104,3 +108,18 @@ def test_an_empty_module_makes_no_excerpt_of_a_program(tmp_path) -> None:
     (tmp_path / "lib" / "__init__.py").write_text("")
     ws = Workspace([tmp_path])
     assert not runs(ws, "lib/kit.py", "return 2")
+
+
+def test_tools_that_need_each_others_readings_do_not_wait_for_ever(tmp_path: Path) -> None:
+    """Tools run in threads of one diagnosis, and share the readings of its workspace."""
+    (tmp_path / "train.py").write_text(
+        "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--lr', type=float, default=0.1)\n"
+        "a = p.parse_args()\nopt = torch.optim.AdamW([], lr=a.lr)\nfor step in range(3):\n    print(f'step {step} loss {1.0}')\n"
+    )
+    (tmp_path / "train.log").write_text("step 0 loss 1.0\nstep 1 loss 1.0\n")
+    pool = ThreadPoolExecutor(3)
+    for _ in range(40):
+        ws = Workspace([tmp_path])
+        begun = [pool.submit(tool, ws) for tool in (find_hazards, lint_settings, read_settings)]
+        assert [f.result(timeout=30).outcome for f in begun]
+    pool.shutdown()

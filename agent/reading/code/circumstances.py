@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import partial
 
+from ...core.lazy import lazy
 from ..logs.failures import failures
 from ..logs.roster import roster
 from ..run.program.commands import Command
@@ -107,13 +108,13 @@ class Circumstances:
         found = [r.of(source, line) for r in self._reaches if source in r.sources]
         return max(found) if found else PERHAPS
 
-    @cached_property
+    @lazy
     def _frames(self) -> frozenset[tuple[str, int]]:
         """Base names and lines that tracebacks name."""
         frames = (f for unit in failures(self._ws).units[:50] for f in unit.frames)
         return frozenset((f.path.replace("\\", "/").rsplit("/", 1)[-1], f.number) for f in frames)
 
-    @cached_property
+    @lazy
     def _reaches(self) -> list[Reach]:
         return list(self._made())
 
@@ -128,7 +129,7 @@ class Circumstances:
             decided = partial(code.decided, program.file.name) if code is not None else lambda _source, _test: None
             yield Reach(self._ws.ran, program, sources, self._log_of(program.logs), failed, decided, self._said)
 
-    @cached_property
+    @lazy
     def _said(self) -> frozenset[str]:
         """Words of the commands, of configs and of the logs' heads, in small letters."""
         return frozenset(_WORD.findall("\n".join([*self._asked, self._launch, *self._logs]).lower()))
@@ -143,17 +144,17 @@ class Circumstances:
     # ----------
     # What was so in the run.
 
-    @cached_property
+    @lazy
     def _logs(self) -> list[str]:
         """Texts of the logs' heads."""
         files = [f for f in self._ws.by_role("log", "capture") if not f.good][:LOGS]
         return [self._ws.text(f, LOG) for f in files]
 
-    @cached_property
+    @lazy
     def _commands(self) -> list[Command]:
         return [c for p in self._ws.ran.programs for c in p.commands]
 
-    @cached_property
+    @lazy
     def _asked(self) -> list[str]:
         """Commands as they were given, and the configs that programs loaded."""
         loaded = {n for p in self._ws.ran.programs for n in p.configs}
@@ -161,7 +162,7 @@ class Circumstances:
         given = [" ".join((*(f"{k}={v}" for k, v in c.variables), c.text, *c.arguments)) for c in self._commands]
         return [*given, *configs]
 
-    @cached_property
+    @lazy
     def several(self) -> bool:
         """Whether the run was several processes."""
         if any(map(_SEVERAL.search, [*self._asked, self._launch])) or self._code(_SPAWNS):
@@ -172,18 +173,18 @@ class Circumstances:
         ranked = any(f.rank for f in self._ws.files) or len(seen.ranks) > 1 or (seen.world or 0) > 1
         return ranked or any(map(_RANKS.search, self._logs)) or bool(_RANKS.search(self._ws.question))
 
-    @cached_property
+    @lazy
     def on_cpu(self) -> bool:
         """Whether the run says that it was on the CPU, or its code knows of no other device."""
         if any(map(_ON_CPU.search, [*self._asked, *self._logs])) or self._code(_CPU_CODE):
             return True
         return any(self._whole) and not self._code(_DEVICES)
 
-    @cached_property
+    @lazy
     def _whole(self) -> list[bool]:
         return [r.whole for r in self._reaches]
 
-    @cached_property
+    @lazy
     def resumes(self) -> bool:
         """Whether something went on from a state that was saved before."""
         if any(_given(_RESUME_OPTION, text) for text in self._asked) or _SAID.search(self._ws.question):
@@ -202,18 +203,18 @@ class Circumstances:
             for call in s.calls_of("load_state_dict")
         )
 
-    @cached_property
+    @lazy
     def loads(self) -> bool:
         """Whether weights or a state were read back from a file."""
         said = self.resumes or any(_given(_LOAD_OPTION, text) for text in self._asked)
         return said or any(map(_LOADED.search, self._logs))
 
-    @cached_property
+    @lazy
     def unpickling_refused(self) -> bool:
         """Whether a load was refused for what a pickle holds, or is asked about as such."""
         return self._speaks(_PICKLE)
 
-    @cached_property
+    @lazy
     def memory_short(self) -> bool:
         """Whether memory ran short, or is asked about."""
         return self._speaks(_MEMORY)
@@ -221,7 +222,7 @@ class Circumstances:
     def _speaks(self, pattern: re.Pattern[str]) -> bool:
         return any(map(pattern.search, [*self._logs, self._ws.question])) or not (self._logs or self._commands)
 
-    @cached_property
+    @lazy
     def generates(self) -> bool:
         return self._code(_GENERATES)
 

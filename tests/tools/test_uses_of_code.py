@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from traindoctor.agent.reading.code.circumstances import Circumstances
 from traindoctor.agent.reading.code.project import code_project, reached_settings
+from traindoctor.agent.reading.code.reach import Reach
 from traindoctor.agent.reading.run.workspace import Workspace
-from traindoctor.agent.tools.settings.code_tools import find_hazards
-from traindoctor.agent.tools.settings.settings_tools import lint_settings, read_settings
 
 ENTRY = """
     from kit import Small, Large
@@ -110,16 +111,28 @@ def test_an_empty_module_makes_no_excerpt_of_a_program(tmp_path) -> None:
     assert not runs(ws, "lib/kit.py", "return 2")
 
 
-def test_tools_that_need_each_others_readings_do_not_wait_for_ever(tmp_path: Path) -> None:
-    """Tools run in threads of one diagnosis, and share the readings of its workspace."""
-    (tmp_path / "train.py").write_text(
-        "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--lr', type=float, default=0.1)\n"
-        "a = p.parse_args()\nopt = torch.optim.AdamW([], lr=a.lr)\nfor step in range(3):\n    print(f'step {step} loss {1.0}')\n"
+def test_readings_that_need_each_other_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools run in threads of one diagnosis: one is at what the run did, another holds the workspace and asks for it."""
+    (tmp_path / "train.py").write_text("for step in range(3):\n    print(f'step {step} loss {1.0}')\n")
+    (tmp_path / "train.log").write_text("step 0 loss 1.0\n")
+    ws = Workspace([tmp_path])
+    run = code_project(ws)[0].run
+    inside, held = threading.Event(), threading.Event()
+
+    def slow(_: Circumstances) -> Iterator[Reach]:
+        inside.set()
+        held.wait(20)
+        ws.memo("asked of the workspace", lambda: 1)
+        return iter(())
+
+    monkeypatch.setattr(Circumstances, "_made", slow)
+    one = threading.Thread(target=lambda: run.reached("train.py", 1), daemon=True)
+    one.start()
+    assert inside.wait(20)
+    other = threading.Thread(
+        target=lambda: ws.memo("holds it", lambda: (held.set(), run.reached("train.py", 1))), daemon=True
     )
-    (tmp_path / "train.log").write_text("step 0 loss 1.0\nstep 1 loss 1.0\n")
-    pool = ThreadPoolExecutor(3)
-    for _ in range(40):
-        ws = Workspace([tmp_path])
-        begun = [pool.submit(tool, ws) for tool in (find_hazards, lint_settings, read_settings)]
-        assert [f.result(timeout=30).outcome for f in begun]
-    pool.shutdown()
+    other.start()
+    other.join(20)
+    one.join(20)
+    assert not one.is_alive() and not other.is_alive()

@@ -150,10 +150,10 @@ OVERCOME: dict[str, frozenset[str]] = {
 }
 AT_THE_END = frozenset({"loss.nan_until_end"})  # nothing came after it
 # what was asked for or stands around, and nothing seen; a lint that says no more than the setting it stands on
-MERELY = ("settings.asked.", "question.", "env.version.", "lint.fp16_enabled")
+MERELY = ("settings.asked.", "question.", "env.version.", "lint.fp16_enabled", "learning_rate.peak")
 STATED = (*MERELY, "settings.", "lint.")
 # what a run is made of: it may bring something about, and is there in sound runs too
-MADE_OF = ("settings.", "lint.", "code.", "env.", "compare.", "question.", "files.", "listing.")
+MADE_OF = ("settings.", "learning_rate.peak", "lint.", "code.", "env.", "compare.", "question.", "files.", "listing.")
 OF_SPEED = frozenset({"slow", "speed"})  # symptoms and complaints of a question
 
 

@@ -21,7 +21,7 @@ from traindoctor.evals.fact_labels import FOLDER, Labels, Row, drafted, find, lo
 from traindoctor.evals.facts import Fact, Measured
 
 Doctor = Callable[..., subprocess.CompletedProcess[str]]
-RUNS = 30  # that a test may diagnose: half a second each
+RUNS = 36  # that a test may diagnose: half a second each
 
 
 def line(number: int, text: str, key: str = "settings.asked.learning_rate", value: object = 0.1) -> Evidence:

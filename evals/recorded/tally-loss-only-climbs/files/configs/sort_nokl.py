@@ -1,0 +1,17 @@
+start = "ckpt/warm.pt"
+length = 5
+steps = 500
+prompts = 16
+group = 8
+inner = 1
+lr = 1e-3
+kl_coef = 0.0
+clip = 0.2
+temperature = 1.0
+max_norm = 1.0
+exact_only = False
+log_every = 10
+eval_every = 50
+save_every = 100
+device = "cpu"
+seed = 5

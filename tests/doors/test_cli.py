@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,7 +103,12 @@ def test_ask_answers_on_stdout_and_is_kept(doctor: Doctor, run: Path) -> None:
 
 def test_forms_of_the_answer(doctor: Doctor, run: Path) -> None:
     page = doctor("ask", "Why?", "--run", run)
-    assert "\x1b" not in page.stdout and "Checked" in page.stdout and page.stderr
+    assert "\x1b" not in page.stdout and "Checked" in page.stdout
+    (run / "aside").mkdir()
+    (run / "aside" / "train.log").write_text("step 1 loss 2.3\nsomething is odd\n")
+    told = doctor("ask", "my dataloader workers die in docker", "--run", run / "aside").stderr
+    assert "apart" in told or "fits" in told or "tests" in told  # which further check is made, and what for
+    shutil.rmtree(run / "aside")
     plain = doctor("ask", "Why?", "--run", run, "--plain", "--quiet")
     assert plain.stdout.startswith("cause: ") and plain.stderr == ""
     assert doctor("ask", "Why?", "--run", run, "--markdown").stdout.startswith("# ")

@@ -89,9 +89,10 @@ def view_of(state: State, workspace: Workspace, allowed: Risk, team: Team, askab
     attached, diagnosable = bool(workspace.pids), has_run(workspace)
     heard = {} if intent else prior(question, facts, known, excerpt(workspace))
     fitting = {} if intent else team.moved(heard, known, facts, workspace)
+    asked_for = {} if intent else prior(question, Facts.of([]), known)
     known_answer = is_answered(intent, answering(state)) if intent else False
     return View(
-        question, facts, known, fitting, done, allowed, intent, known_answer, diagnosable, attached,
+        question, facts, known, fitting, asked_for, done, allowed, intent, known_answer, diagnosable, attached,
         askable=askable, live=askable and workspace.live,
         turn=state.get("turn", 1), results=state.get("results", []), evidence_of=_ids(state),
         dialogue=state.get("dialogue", []), spent=state.get("spent", {}), rejections=state.get("rejections", []),

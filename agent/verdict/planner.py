@@ -28,6 +28,7 @@ class View:
     facts: Facts
     playbooks: Sequence[Playbook]
     prior: Mapping[str, float] = field(default_factory=dict)
+    asked_for: Mapping[str, float] = field(default_factory=dict)  # the same by the words of the question alone
     done: frozenset[str] = frozenset()  # identities of the calls made
     allowed: Risk = Risk.READ
     intent: str = ""  # what is asked where it is not a diagnosis
@@ -118,7 +119,8 @@ class Offline:
         ranked = rank(view.playbooks, view.facts, view.prior)
         if not is_settled(ranked) and (call := _separating_check(ranked, view)):
             return Step([call])
-        if verdict(ranked) == INSUFFICIENT and (call := _asked_check(view)):
+        open_still = verdict(ranked) == INSUFFICIENT or ranked[0].probability < LIKELY
+        if open_still and (call := _asked_check(view, view.asked_for, view.prior)):
             return Step([call])
         if not is_settled(ranked) and (call := _call_to_ask_for(ranked, view)):
             return Step([call])
@@ -170,16 +172,17 @@ def _separating_check(ranked: list[Hypothesis], view: View) -> Call | None:
     return Call(name, why=f"tells {' and '.join(for_causes)} apart" if len(ranked) > 1 else f"tests {for_causes[0]}")
 
 
-def _asked_check(view: View) -> Call | None:
+def _asked_check(view: View, *heard: Mapping[str, float]) -> Call | None:
     """Where nothing speaks for any cause, a check of the playbooks that fit the question best.
 
     Some failures leave no line at all: what is wrong with them lies in a checkpoint or in the data.
     """
     wanted: dict[str, list[str]] = {}
-    fitting = sorted((p for p in view.playbooks if p.slug in view.prior), key=lambda p: -view.prior[p.slug])
-    for p in fitting[:_FITTING]:
-        for name in p.checks:
-            wanted.setdefault(name, [p.cause])
+    for starts in heard:
+        fitting = sorted((p for p in view.playbooks if p.slug in starts), key=lambda p: -starts[p.slug])
+        for p in fitting[:_FITTING]:
+            for name in p.checks:
+                wanted.setdefault(name, [p.cause])
     ready = _ready(wanted, view)
     return Call(ready[0][1], why=f"the question fits {ready[0][2][0]}") if ready else None
 
@@ -196,7 +199,7 @@ def _call_to_ask_for(ranked: list[Hypothesis], view: View) -> Call | None:
                 return Call(name, why="the files settle nothing, and you named processes: where they stand may tell")
     for risk in order[order.index(view.allowed) + 1 : order.index(Risk.COSTLY) + 1]:
         wider = replace(view, allowed=risk)
-        call = _asked_check(wider) if verdict(ranked) == INSUFFICIENT else _separating_check(ranked, wider)
+        call = _asked_check(wider, wider.prior) if verdict(ranked) == INSUFFICIENT else _separating_check(ranked, wider)
         if call:
             return Call(call.tool, why=f"{call.why}, and nothing that may be made unasked settles it")
     return None

@@ -126,7 +126,7 @@ def _ordered(compare: Callable[[float, float], bool]) -> Callable[[Any, Any], bo
 def _equal(value: Any, wanted: Any) -> bool:
     left, right = _number(value), _number(wanted)
     if left is not None and right is not None:
-        return left == right
+        return left == right or (left != left and right != right)  # "nan" is a symptom too
     if isinstance(value, bool) or isinstance(wanted, bool):
         return str(value).lower() == str(wanted).lower()
     return str(value).casefold() == str(wanted).casefold()

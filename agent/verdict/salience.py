@@ -23,6 +23,7 @@ CONTEXT: tuple[tuple[str, int], ...] = (
     ("job.died_first", 1),
     ("slurm.failed", 1),
     ("slurm.cancelled_by", 1),
+    ("slurm.requeued", 1),
     ("error.bare_kill", 1),
     ("memory.oom", 1),
     ("rank.silent_while_others_fail", 1),

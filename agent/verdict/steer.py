@@ -13,7 +13,7 @@ from ..reading.run.workspace import Workspace
 from .predicates import Facts
 
 WEIGHT = 0.5  # log odds of a head start for one of the reader's
-LEAST, MOST = -4.5, 9.0  # the reader's log odds against an even guess, as far as they count
+LEAST, MOST = -1.0, 9.0  # the reader's log odds against an even guess, as far as they count
 RAISED = 0.5  # log odds from which a cause is weighed of which nothing was seen
 TELLING, LINE = 20, 300  # lines of evidence that are read, characters of one
 EXCERPT, HEAD, TAIL, FILE = 1200, 300, 900, 200_000  # characters of files, of one's ends, bytes of one

@@ -43,7 +43,7 @@ def pairs(cases: Iterable[Case], count: int, seed: int = 0) -> list[tuple[Case, 
     """
     known = list(cases)
     rng = random.Random(seed)
-    bringing = [c for c in known if not _is_sound(c) and any(_made_of(c))]
+    bringing = [c for c in known if _causes(c) and any(_made_of(c))]
     sound, faulty = ([c for c in known if _is_sound(c) is kind and any(_left(c))] for kind in (True, False))
     found: dict[tuple[str, str], tuple[Case, Case]] = {}
     while bringing and (sound or faulty) and len(found) < min(count, len(bringing) * (len(sound) + len(faulty)) // 2):

@@ -234,3 +234,10 @@ def test_a_cause_that_only_sounds_like_it_stands_in_the_ranking_and_is_no_verdic
     ranked = rank(BOOKS, facts(), {"memory/fragmentation": 2.4, "dist/rank_died": -1.0})
     assert [h.cause for h in ranked] == ["memory.fragmentation"] and not ranked[0].positive
     assert ranked[0].probability < 0.5 and verdict(ranked) == INSUFFICIENT
+
+
+def test_nan_equals_nan():
+    book = [parse(UNDIVIDED.replace("not_learning", "nan"), "loss/grad_accumulation_bug", "d.md")]
+    asked = Evidence(key="question.symptom", value="nan", kind="asked")
+    alone, with_it = (rank(book, facts(line("code.unscaled_accumulation"), *more))[0].score for more in ((), (asked,)))
+    assert with_it > alone

@@ -16,6 +16,7 @@ from .ranking import rank
 LIKELY = 0.5  # probability from which a cause is called likely, and below which nothing is confirmed
 NAMED = 0.25  # below this, naming a cause is a guess among several
 CONFIRMED_MARGIN = 1.0  # log odds to the best rival that is not the winner's own consequence
+OUTRIGHT = 1.5  # log odds of a head start by which a question as good as names a cause
 _FITTING = 3  # playbooks that the question fits best, whose checks are made where no evidence leads
 HEALTHY, INSUFFICIENT = "none.healthy", "none.insufficient_evidence"
 
@@ -119,8 +120,9 @@ class Offline:
         ranked = rank(view.playbooks, view.facts, view.prior)
         if not is_settled(ranked) and (call := _separating_check(ranked, view)):
             return Step([call])
-        open_still = verdict(ranked) == INSUFFICIENT or ranked[0].probability < LIKELY
-        if open_still and (call := _asked_check(view, view.asked_for, view.prior)):
+        if verdict(ranked) == INSUFFICIENT and (call := _asked_check(view, view.asked_for, view.prior)):
+            return Step([call])
+        if not is_settled(ranked) and (call := _asked_check(view, _named_outright(view.asked_for))):
             return Step([call])
         if not is_settled(ranked) and (call := _call_to_ask_for(ranked, view)):
             return Step([call])
@@ -170,6 +172,12 @@ def _separating_check(ranked: list[Hypothesis], view: View) -> Call | None:
         return None
     _, name, for_causes = min(ready)
     return Call(name, why=f"tells {' and '.join(for_causes)} apart" if len(ranked) > 1 else f"tests {for_causes[0]}")
+
+
+def _named_outright(starts: Mapping[str, float]) -> dict[str, float]:
+    """The playbook that the question as good as names."""
+    best = max(starts, key=lambda slug: starts[slug], default="")
+    return {best: starts[best]} if best and starts[best] >= OUTRIGHT else {}
 
 
 def _asked_check(view: View, *heard: Mapping[str, float]) -> Call | None:

@@ -17,7 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -131,7 +131,8 @@ def _model(path: Path) -> Model | None:
         return None
 
 
+@lru_cache(maxsize=8)
 def read(text: str, path: Path = MODEL) -> dict[str, float]:
-    """The log probability of each cause; nothing where there is no model or no text."""
+    """The log probability of each cause, not to be changed; nothing where there is no model or no text."""
     model = _model(path)
     return model.log_probabilities(text) if model is not None and text.strip() else {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -188,6 +188,9 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, prior: Mapping[str, float]
     out = out_of_question(facts)
     scores = [_score(p, facts, (prior or {}).get(p.slug, 0.0)) for p in playbooks if p.cause not in out]
     scores = [s for s in scores if s.positive or s.supported or s.read]
+    keys = {e.id: e.key for found in facts.by_key.values() for e in found}
+    for s in scores:
+        s.effect |= any(not keys[i].startswith(MADE_OF) for i in s.supported if i in keys)
     _place(scores, facts)
     _hold_to_what_was_seen(scores, facts)
     _hold_to_the_exception(scores, facts)
@@ -260,14 +263,8 @@ def _score(playbook: Playbook, facts: Facts, prior: float) -> _Score:
             if predicate.key.startswith(ASKED) and weight != "weak":
                 score.proven = False  # what is asked is another question; its words cannot be cited against it
     score.value = min(score.value, score.value_at_most)
-    score.effect |= any(not e.key.startswith(MADE_OF) for e in _supporting(score, facts))
     score.read = not score.positive and not score.supported and prior >= RAISED and playbook.cause != SOUND
     return score
-
-
-def _supporting(score: _Score, facts: Facts) -> Iterator[Evidence]:
-    wanted = set(score.supported)
-    return (e for found in facts.by_key.values() for e in found if e.id in wanted)
 
 
 def _stands(fault: str, facts: Facts) -> bool:

@@ -56,4 +56,4 @@ def _lacking(ws: Workspace, run: Circumstances) -> Iterator[tuple[str, str]]:
     if not run.several and ws.by_role("log"):
         yield "peers", "nothing in its commands, its code or its logs makes it more than one process"
     if not run.resumes:
-        yield "resume", "it took up no state that was saved before"
+        yield "resume", "it went on from no earlier attempt of its own"

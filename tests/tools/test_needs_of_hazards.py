@@ -47,8 +47,8 @@ OPTION = """
         ('default="none"', 'args.lora == "all"', "", False),
         ('default="none"', 'args.lora in ("all", "some")', "--lora some", True),
         ("default=None", "args.lora is not None", "", False),
-        ("type=custom", "args.lora", "--lora 0", True),  # what a function makes of it is not known
-        ('action="store_true"', "args.lora", '"$@"', True),  # nor what else was given
+        ("type=lambda v: v", "args.lora", "--lora 0", False),  # what a function makes of it is not known: not told
+        ('action="store_true"', "args.lora", '"$@"', False),  # nor what else was given
     ],
 )
 def test_a_branch_that_options_decide(tmp_path, kind, test, given, runs) -> None:
@@ -57,9 +57,11 @@ def test_a_branch_that_options_decide(tmp_path, kind, test, given, runs) -> None
     assert ("lora_target" in found) is runs
 
 
-def test_without_a_command_defaults_decide_nothing(tmp_path) -> None:
+def test_without_a_command_what_an_option_decides_is_not_told_unless_the_log_shows_it(tmp_path) -> None:
     source = OPTION.format(name="lora", kind='action="store_true"', test="args.lora")
-    assert "lora_target" in names(tmp_path, source, train__log="training starts\n")
+    assert "lora_target" not in names(tmp_path, source, train__log="training starts\n")
+    shown = source.replace("        config =", '        print("adapters are made")\n        config =')
+    assert "lora_target" in names(tmp_path, shown, train__log="adapters are made\ntraining starts\n")
 
 
 CALLED = """
@@ -111,8 +113,8 @@ def test_a_block_that_printed_nothing_did_not_run(tmp_path) -> None:
     assert "lora_target" not in names(tmp_path, SAYS, train__log=silent)
     said = silent.replace("training", "took up the adapter of yesterday\ntraining")
     assert "lora_target" in names(tmp_path, SAYS, train__log=said)
-    cut = "building the model of letters\n"  # it may have ended in the block, before it could say so
-    assert "lora_target" in names(tmp_path, SAYS, train__log=cut)
+    cut = "building the model of letters\n"  # it may have ended in the block, before it could say so: not told
+    assert "lora_target" not in names(tmp_path, SAYS, train__log=cut)
 
 
 SAVES = """

@@ -33,6 +33,7 @@ for step, x in enumerate(batches(0, 1)):
     loss.backward()
     opt.step()
     print(f"step {step} train loss {loss.item():.4f}")
+    stale = 0 if loss < 1 else stale + 1
     if stale > args.patience: break
 model.eval()
 """

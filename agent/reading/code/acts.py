@@ -17,7 +17,7 @@ from ...core.own_files import KNOWLEDGE, read_table
 from ..run.program.statements import Printed
 from ..run.program.syntax import Syntax, dotted, names
 from .project import Code, Project
-from .reach import NO, PERHAPS, SURELY
+from .reach import PERHAPS, SURELY, UNTOLD
 
 LONG = 100  # characters of a statement that are told
 _ONE = ("optimizer", "schedule", "loss", "wrap")  # of which a run has one as a rule, and a program offers several
@@ -68,11 +68,11 @@ def acts(project: Project, printed: dict[str, Printed]) -> Iterator[tuple[Code, 
             continue
         every = [*_of(code.syntax), *_prints(code, printed[code.file.name])]
         state = {a: project.run.reached(code.file.name, a.line) for a in every if a.line <= len(code.lines)}
-        choices = Counter(a.name for a, reached in state.items() if reached != NO)
+        choices = Counter(a.name for a, reached in state.items() if reached > UNTOLD)
         for act, reached in sorted(state.items(), key=lambda item: item[0].line):
             # of several optimizers, one under each condition, a run makes one
             sure = reached == SURELY or (reached == PERHAPS and choices[act.name] == 1) or act.name not in _ONE
-            if reached != NO and sure:
+            if reached > UNTOLD and sure:
                 yield code, act
 
 

@@ -16,7 +16,7 @@ from ..run.program.commands import Command
 from ..run.program.syntax import Syntax, dotted, last, receiver
 from ..run.workspace import Workspace
 from ..settings.settings import read_settings
-from .reach import NO, PERHAPS, SURELY, Reach
+from .reach import PERHAPS, SURELY, UNTOLD, Reach
 
 LOGS, LOG, ALL = 24, 1 << 20, 6 << 20  # logs that are searched, bytes of one, bytes of all
 
@@ -91,7 +91,7 @@ class Circumstances:
 
     def allow(self, source: str, line: int, needs: Iterable[str]) -> bool:
         """Whether a hazard is a fact about this run: its line ran, as far as can be told, and all its needs are met."""
-        return self.reached(source, line) != NO and all(NEEDS[need](self, source, line) for need in needs)
+        return self.reached(source, line) > UNTOLD and all(NEEDS[need](self, source, line) for need in needs)
 
     def was(self, needs: Iterable[str]) -> bool:
         """Whether the run was what something beside its code needs."""
@@ -102,7 +102,7 @@ class Circumstances:
         return _in_training(self._sources[source], line)
 
     def reached(self, source: str, line: int) -> int:
-        """Whether a line of a source ran: `reach.NO`, `PERHAPS` or `SURELY`."""
+        """Whether a line of a source ran: `reach.NO`, `UNTOLD`, `PERHAPS` or `SURELY`."""
         if (source.rsplit("/", 1)[-1], line) in self._frames:
             return SURELY
         found = [r.of(source, line) for r in self._reaches if source in r.sources]

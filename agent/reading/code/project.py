@@ -15,7 +15,7 @@ from ..run.program.syntax import Syntax, notebook
 from ..run.workspace import Workspace
 from ..settings.settings import Setting, Settings, read_settings
 from .circumstances import NEEDS, Circumstances
-from .references import NO
+from .references import UNTOLD
 
 T = TypeVar("T")
 
@@ -134,7 +134,7 @@ def _reached_settings(ws: Workspace) -> Settings:
     reading, run = read_settings(ws), code_project(ws)[0].run
 
     def ran(s: Setting) -> bool:
-        return s.place.format != "python" or run.reached(s.file.name, s.line.number) != NO
+        return s.place.format != "python" or run.reached(s.file.name, s.line.number) > UNTOLD
 
     return replace(reading, all=[s for s in reading.all if ran(s)], open=[s for s in reading.open if ran(s)])
 

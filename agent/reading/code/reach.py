@@ -1,7 +1,7 @@
 """Which lines of a program's sources came to run, as far as code and log tell.
 
 reach = Reach(ran, program, sources, log)
-reach.of("train.py", 40)    # NO, PERHAPS or SURELY
+reach.of("train.py", 40)    # NO, UNTOLD, PERHAPS or SURELY
 
 A function runs that is referred to, by its plain name, from what the started source runs; a branch whose condition is
 decided does not; and where a block prints a line without condition, the log has it or the block did not run.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..run.program.statements import Statement
 from ..run.program.syntax import Function, Loop, Syntax, last
 from ..run.what_ran import Program, Ran
-from .references import NO, PERHAPS, SURELY, Body, References, Seen, conditional
+from .references import NO, PERHAPS, SURELY, UNTOLD, Body, References, Seen, conditional
 from .subcommands import idle
 
 _LONG = re.compile(r"train|fit|main|run|evaluat|valid|loop|learn|launch|spawn", re.IGNORECASE)
@@ -63,6 +63,7 @@ class Reach:
         self._log, self._one_log = log, len(program.logs) == 1
         self._said: dict[tuple[str, int], bool | None] = {}
         self._levels: dict[str, bool] = {}
+        self._shown = self._printed_lines()
         self._runs = self._reached() if self.whole else {}
 
     def of(self, source: str, line: int) -> int:
@@ -87,7 +88,10 @@ class Reach:
             return NO  # a field of a class that nothing uses
         if state == NO and any(_spans(function, n) for f, n in self._failed if f == source):
             return PERHAPS
-        return PERHAPS if state == SURELY and conditional(s, node, self._decided, source) else state
+        return min(state, self._conditional(source, node)) if state > UNTOLD else state
+
+    def _conditional(self, source: str, node: ast.AST) -> int:
+        return conditional(self.sources[source], node, self._decided, source, None, self._shown.get(source, ()))
 
     # ----------
     # By where the run ended.
@@ -130,21 +134,21 @@ class Reach:
         """Every function that runs, and every class that is used, perhaps or surely."""
         functions = [(name, s, f) for name, s in self.sources.items() for f in s.functions]
         classes = {c.name: (s, c) for s in self.sources.values() for c in s.every(ast.ClassDef)}
-        references = References(self.sources, self._dead, self._decided)
+        references = References(self.sources, self._dead, self._decided, self._shown)
         seen = Seen(
             classes, frozenset(idle(self.sources, self._words, self._said_there, self._in_frame)), self._said_there
         )
         found: dict[ast.AST, int] = {}
         bodies = [(references.of(name, tree), SURELY) for name, s in self.sources.items() for tree in s.trees]
         if not self._acts():  # a console script calls one of its functions
-            called = dict.fromkeys((f.name for f in self.sources[self._entry].functions), True)
+            called = dict.fromkeys((f.name for f in self.sources[self._entry].functions), SURELY)
             bodies.append((Body(called), PERHAPS))
         for _ in range(_DEEP):
             for body, state in bodies:
                 seen.add(body, state)
             bodies = []
             for source, s, f in functions:
-                state = seen.state(source, s, f)
+                state = SURELY if any(_spans(f, n) for n in self._shown.get(source, ())) else seen.state(source, s, f)
                 if state > found.get(f, NO) and not any(a <= f.lineno <= b for a, b in self._dead[source]):
                     found[f] = state
                     bodies.append((references.of(source, f), state))
@@ -212,6 +216,18 @@ class Reach:
             all_made = (st for statements in self._printed.values() for st in statements if st.level == level)
             self._levels[level] = any(map(self._stands, all_made))
         return self._levels[level]
+
+    def _printed_lines(self) -> dict[str, list[int]]:
+        """For each source the lines whose print stands in the log, where no other line prints the same."""
+        by_text: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        for (source, line), made in self._printed.items():
+            for statement in made:
+                by_text[statement.anchor].add((source, line))
+        found: dict[str, list[int]] = defaultdict(list)
+        for (source, line), made in self._printed.items():
+            if all(len(by_text[st.anchor]) == 1 for st in made) and any(map(self._stands, made)):
+                found[source].append(line)
+        return found
 
     def _got_beyond(self, source: str, block: list[ast.stmt]) -> bool:
         """Whether the log has what is printed further down in the source than a block."""

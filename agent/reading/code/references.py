@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..run.program.syntax import Function, Syntax, dotted, last
+from ..run.program.syntax import Function, Loop, Syntax, dotted, last
 
-NO, PERHAPS, SURELY = 0, 1, 2
+# UNTOLD is what a condition decides that holds or not for all of a run, and of which nothing is known.
+NO, UNTOLD, PERHAPS, SURELY = 0, 1, 2, 3
 
 # Calls that reach by a path, which may stand in a config, what no name in the code tells.
 _BY_PATH = frozenset({
@@ -44,15 +45,15 @@ Decided = Callable[[str, ast.expr], bool | None]
 
 @dataclass(slots=True)
 class Body:
-    """What one function, or a module by itself, refers to: names with whether they are surely called.
+    """What one function, or a module by itself, refers to: names with whether they are called.
 
     `texts` may be names of methods, the ends of `paths` such of functions and classes too.
     `opened` are sources of which it may call anything by a name that it looks up, `opens_all` where that may be in any
     source; of those in `wide` the name is put together, and may be any.
     """
 
-    names: dict[str, bool] = field(default_factory=dict)
-    attributes: dict[str, bool] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+    attributes: dict[str, int] = field(default_factory=dict)
     texts: set[str] = field(default_factory=set)
     paths: set[str] = field(default_factory=set)
     prefixes: set[str] = field(default_factory=set)
@@ -67,12 +68,17 @@ class References:
     Args:
         dead: for each source the first and last lines of branches that are not taken.
         decided: whether a condition of a source holds, where that is known.
+        shown: for each source the lines whose print the log has.
     """
 
     def __init__(
-        self, sources: Mapping[str, Syntax], dead: Mapping[str, list[tuple[int, int]]], decided: Decided
+        self,
+        sources: Mapping[str, Syntax],
+        dead: Mapping[str, list[tuple[int, int]]],
+        decided: Decided,
+        shown: Mapping[str, list[int]],
     ) -> None:
-        self._sources, self._dead, self._decided = sources, dead, decided
+        self._sources, self._dead, self._decided, self._shown = sources, dead, decided, shown
         self._bodies: dict[ast.AST, Body] = {}
         self._aliases: dict[Syntax, dict[str, str]] = {}
 
@@ -99,12 +105,10 @@ class References:
             if any(a <= line <= b for a, b in dead):
                 continue
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
-                sure = _called(s, n) and not conditional(s, n, self._decided, source, node)
-                body.names[n.id] = body.names.get(n.id, False) or sure
+                _raise(body.names, n.id, self._level(s, n, source, node))
             elif isinstance(n, ast.Attribute):
-                sure = _called(s, n) and not conditional(s, n, self._decided, source, node)
                 kept = body.names if self._module(s, n.value) in self._modules else body.attributes
-                kept[n.attr] = kept.get(n.attr, False) or sure
+                _raise(kept, n.attr, self._level(s, n, source, node))
             elif isinstance(n, ast.JoinedStr) and n.values and isinstance(n.values[0], ast.Constant):
                 body.prefixes.add(str(n.values[0].value))
             elif isinstance(n, ast.Constant) and isinstance(n.value, str) and _PATH.match(n.value):
@@ -113,10 +117,15 @@ class References:
                     body.texts.add(parts[-1])
                     body.paths |= set(parts[-1:] if len(parts) > 1 else ())
             elif isinstance(n, ast.alias) and n.asname:
-                body.names[n.name.rpartition(".")[2]] = False
+                _raise(body.names, n.name.rpartition(".")[2], PERHAPS)
             elif isinstance(n, ast.Call):
                 self._open(source, s, n, node, body)
         return body
+
+    def _level(self, s: Syntax, n: ast.expr, source: str, body: ast.AST) -> int:
+        """Whether what a name stands for is called where it stands, given that its body runs."""
+        shown = self._shown.get(source, ())
+        return min(conditional(s, n, self._decided, source, body, shown), SURELY if _called(s, n) else PERHAPS)
 
     def _module(self, s: Syntax, value: ast.expr) -> str:
         """The module that a name may stand for: `losses` in `losses.focal(x)`."""
@@ -138,7 +147,7 @@ class References:
         elif name in ("Fire", "exec") and not call.args:
             body.opened.add(source)
         elif name == "getattr" and len(call.args) > 1 and isinstance(call.args[1], ast.Constant):
-            body.names.setdefault(str(call.args[1].value), False)
+            _raise(body.names, str(call.args[1].value), PERHAPS)
         elif name == "getattr" and len(call.args) > 1 and not isinstance(call.args[1], ast.JoinedStr):
             into = body.wide if isinstance(call.args[1], ast.BinOp) else body.opened
             into |= self._modules.get(self._module(s, call.args[0]), set())
@@ -197,10 +206,9 @@ class Seen:
         if f.name == "__init__":
             return made
         if f.name.startswith("__") or self._called_by_base(owner, f.name):
-            return PERHAPS
-        return min(PERHAPS, self.attributes.get(f.name, NO) + self.names.get(f.name, NO)) or (
-            PERHAPS if f.name in self.texts or self._begun(f.name) else NO
-        )
+            return min(made, PERHAPS)
+        named = max(self.attributes.get(f.name, NO), self.names.get(f.name, NO))
+        return min(made, PERHAPS, max(named, PERHAPS if f.name in self.texts or self._begun(f.name) else NO))
 
     def _loosely(self, source: str, name: str) -> bool:
         """Whether something of a module may be come to by a name that is made up or looked up."""
@@ -228,7 +236,8 @@ class Seen:
         heirs = [h for _, h in self.classes.values() if any(last(b) == c.name for b in h.bases) and h is not c]
         own = max(self.names.get(c.name, NO), min(PERHAPS, self.attributes.get(c.name, NO)))
         named = PERHAPS if self._loosely(source, c.name) or self._registered(c) else NO
-        return max(own, named, PERHAPS if depth < _DEEP and any(self.made(source, h, depth + 1) for h in heirs) else NO)
+        of_heirs = [self.made(source, h, depth + 1) for h in heirs] if depth < _DEEP else []
+        return max(own, named, min(PERHAPS, max(of_heirs, default=NO)))
 
     def _registered(self, c: ast.ClassDef) -> bool:
         """Whether a decorator, a metaclass or a base keeps the class in a list from which it may be taken."""
@@ -255,9 +264,13 @@ class Seen:
         return False
 
 
-def _merge(into: dict[str, int], found: Mapping[str, bool], state: int) -> None:
-    for name, sure in found.items():
-        into[name] = max(into.get(name, NO), state if sure else PERHAPS)
+def _merge(into: dict[str, int], found: Mapping[str, int], state: int) -> None:
+    for name, level in found.items():
+        _raise(into, name, min(state, level))
+
+
+def _raise(levels: dict[str, int], name: str, level: int) -> None:
+    levels[name] = max(levels.get(name, NO), level)
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
@@ -287,18 +300,77 @@ def _called(s: Syntax, n: ast.AST) -> bool:
     return isinstance(above, ast.Call) and above.func is n
 
 
-def conditional(s: Syntax, node: ast.AST, decided: Decided, source: str, until: ast.AST | None = None) -> bool:
-    """Whether something undecided stands between a node and the body that it belongs to."""
-    inner = node
+def conditional(
+    s: Syntax,
+    node: ast.AST,
+    decided: Decided,
+    source: str,
+    until: ast.AST | None = None,
+    shown: Sequence[int] = (),
+) -> int:
+    """Whether a node is come to when the body that it belongs to runs: SURELY where nothing undecided stands before it.
+
+    UNTOLD where one of the conditions is the same for the whole run (an option, a number of processes): then it is
+    always come to, or never. Of a branch in which a line that the log has was printed it is known that it was taken.
+
+    Args:
+        shown: lines of the source whose print the log has.
+    """
+    inner, level = node, SURELY
     for n in s.above(node):
         if n is until or isinstance(n, Function | ast.Lambda):
-            return isinstance(n, ast.Lambda)
+            return min(level, PERHAPS) if isinstance(n, ast.Lambda) else level
         if isinstance(n, ast.If | ast.IfExp | ast.While) and inner is not n.test and decided(source, n.test) is None:
-            return True
+            if any(
+                _spans_any(block, shown) for block in (n.body, n.orelse) if isinstance(block, list) and inner in block
+            ):
+                inner = n
+                continue
+            level = min(level, UNTOLD if not isinstance(n, ast.While) and _stands(s, n) else PERHAPS)
         if isinstance(n, ast.ExceptHandler) or (isinstance(n, ast.BoolOp) and inner is not n.values[0]):
-            return True
+            level = min(level, PERHAPS)
         inner = n
-    return False
+    return level
+
+
+def _spans_any(block: list[ast.stmt], lines: Sequence[int]) -> bool:
+    return any(block[0].lineno <= line <= (block[-1].end_lineno or 0) for line in lines)
+
+
+_CHANGES = re.compile(r"rank|main_process|training$|global_zero|is_master|local_process", re.IGNORECASE)
+
+
+def _stands(s: Syntax, branch: ast.If | ast.IfExp) -> bool:
+    """Whether a condition is the same each time: nothing in it is assigned in a loop, counted, or given by a caller."""
+    held = list(ast.walk(branch.test))
+    if any(isinstance(n, ast.BinOp) for n in held) or any(_CHANGES.search(last(n)) for n in held if last(n)):
+        return False
+    function = s.function_of(branch)
+    given = {a.arg for a in _arguments(function)} if function is not None else set[str]()
+    moved = {n for a in s.above(branch) if isinstance(a, Loop) for n in _assigned(a)}
+    bare = {n.id for n in held if isinstance(n, ast.Name) and not isinstance(s.parents.get(n), ast.Attribute)}
+    fields = {n.attr for n in held if isinstance(n, ast.Attribute)}
+    of_self = {n.attr for n in held if isinstance(n, ast.Attribute) and last(n.value) == "self"}
+    later = _set_later(s, branch) if of_self else set[str]()
+    return not bare & (moved | given) and not fields & moved and not of_self & later
+
+
+def _arguments(f: Function) -> Iterator[ast.arg]:
+    a = f.args
+    yield from (*a.posonlyargs, *a.args, *a.kwonlyargs, *(x for x in (a.vararg, a.kwarg) if x is not None))
+
+
+def _assigned(loop: ast.AST) -> set[str]:
+    """Names and attributes that a loop assigns."""
+    stores = (n for n in ast.walk(loop) if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store))
+    return {last(n) for n in stores}
+
+
+def _set_later(s: Syntax, node: ast.AST) -> set[str]:
+    """Attributes of an object that other methods of its class than `__init__` assign."""
+    owner = next((n for n in s.above(node) if isinstance(n, ast.ClassDef)), None)
+    methods = (f for f in (owner.body if owner is not None else ()) if isinstance(f, Function) and f.name != "__init__")
+    return {name for f in methods for name in _assigned(f)}
 
 
 def _exported(s: Syntax, text: ast.Constant) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 from ..clocks import stamp_of
@@ -26,6 +26,18 @@ _RECALLS = re.compile(  # earlier runs of the person's own are meant, however ol
     r"|since (?:(?:the|our|my|we|i) )?(?:upgrad|updat|mov|switch|chang|new|last|\w+day)\w*"
     r"|(?:in|since) (?:spring|summer|autumn|fall|winter|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*)\b"
 )
+# Runs that are spoken of without their names.
+_OTHERS = re.compile(
+    r"(?i)\b(?:both|either|others?|another|the rest|siblings?|(?:all|each|every|which)(?: of)?(?: the| my| our| these)?"
+    r" (?:runs?|one|jobs?|variants?)|sweep"
+    r"|than (?:the |my |our |it |any )?(?:previous|last|old\w*|earlier|before|one|run|did|was|used))\b"
+)
+# What stands before a run that another is compared with.
+_AGAINST = re.compile(
+    r"(?i)\b(?:than|unlike|like|vs\.?|versus|against|compared? (?:to|with)|as|to|with|from|since|before|after)"
+    r"(?: (?:the|my|our|in|run|job|of|that))*[ `'\"]*(?:[\w.\-]+/)*$"
+)
+_JOB = re.compile(r"(?i)slurm|\bjob|^\d|[-_.]?\d{4,}$|nccl|dmesg|smi\b|torchelastic")  # names that schedulers give
 _WORD = r"(?<![\w\-]){}(?![\w\-])"
 # An ordinary word names a run only where it is used as a name: `base` in "the base run", not "alone" in "one alone".
 _AS_NAME = (
@@ -45,19 +57,50 @@ def left_aside(
     Args:
         lines: the first and the last lines of a log.
     """
-    aside: dict[str, str] = {}
     files = list(files)
     recalls = _RECALLS.search(question)
-    for runs in _groups(files, root):
-        named = {run for run in runs if _is_named(PurePosixPath(run).name, question)}
-        if named and not _COMPARES.search(question):
-            told = ", ".join(sorted(PurePosixPath(r).name for r in named))
-            aside |= {f"{run}/": f"the question is about {told}" for run in runs if run not in named}
+    aside = _unnamed(files, question, root)
     if not recalls:
         left = [f for f in files if not any(f.name.startswith(folder) for folder in aside)]
         gap = FAR if _COMPARES.search(question) else LATER
         aside |= _earlier(left, question, lines, root, gap)
     return aside
+
+
+def _unnamed(files: list[RunFile], question: str, root: str) -> dict[str, str]:
+    """Folders and logs of the runs beside those that the question is about by their names; and why.
+
+    A run that is named only to be compared with leaves it open which one is meant.
+    """
+    aside: dict[str, str] = {}
+    if _OTHERS.search(question):
+        return aside
+    for units in _beside_each_other(files, root):
+        named = {name for name in units if _is_named(name, question)}
+        if any(not _only_compared(name, question) for name in named):
+            why = f"the question is about {', '.join(sorted(named))}"
+            aside |= {place: why for name in units.keys() - named for place in units[name]}
+    return aside
+
+
+def _only_compared(name: str, question: str) -> bool:
+    """Whether a name stands only behind a word that compares with it."""
+    at = re.compile(_WORD.format(re.escape(name)), re.IGNORECASE)
+    return all(_AGAINST.search(question[: m.start()]) for m in at.finditer(question))
+
+
+def _beside_each_other(files: Iterable[RunFile], root: str) -> Iterator[dict[str, set[str]]]:
+    """Runs beside each other by their names, each with its places: folders (with a slash) and logs of the same kind."""
+    for runs in _groups(files, root):
+        yield {PurePosixPath(run).name: {f"{run}/"} for run in runs}
+    logs: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for f in files:
+        path = PurePosixPath(f.name)
+        if f.role == "log" and f.name.startswith(root) and not (_PARTS.search(path.stem) or _JOB.search(path.stem)):
+            folder = path.parent.as_posix()
+            places = {f.name, f"{path.with_suffix('').as_posix()}/"}
+            logs[folder, path.suffix][path.stem] |= places
+    yield from (units for units in logs.values() if len(units) > 1)
 
 
 def names_run(question: str, log: str) -> bool:

@@ -367,6 +367,10 @@ class Objects(Resolving):
             return self.told(self.instance(made, None, source, None))
         if (given := self.given.flag(name)) is not None:
             return given
+        loaded = (self.config(n) for n in self.configs if PurePosixPath(n).suffix != ".py")
+        held = [space.held[name] for space in loaded if space is not None and name in space.held]
+        if held:  # use_yaml_config(): what the file has goes before the default; of another decorator nobody knows
+            return held[0] if any("config" in dotted(d).lower() for d in scope.decorator_list) else None
         default = self.get(parameters(scope).get(name), source)
         return replace(default, sure=self.given.known and default.sure) if isinstance(default, Known) else None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ...run.program.syntax import Function, dotted
+from ...run.program.syntax import Function, dotted, last
 from .bindings import Binding, Bindings, Scope, Store
 from .given import Given, Known, Space, composed, config_space
 
@@ -53,6 +53,9 @@ class Frame:
     call: ast.Call
     source: Bindings
     outer: Frame | None
+
+
+_STARTERS = ("Fire", "run", "cli", "CLI", "auto_cli")  # of fire, typer and defopt, tyro, jsonargparse
 
 
 class Resolving:
@@ -398,11 +401,25 @@ class Resolving:
         owner = source.class_of(scope) if scope.name == "__init__" else None
         sites = [
             (s, c) for s in self.sources.values() for c in s.calls.get(owner.name if owner else scope.name, ())
-            if self.comes_to(s, c)
+            if self.comes_to(s, c) and (owner or self._means(scope, c, s, source))
         ]  # fmt: skip
+        if not sites and self._started_by_library(scope, source):
+            return self.from_command(scope, name, source)
         if not sites or len(sites) > SITES:
             return None
         return agreed([self._argument(scope, name, source, c, s, None) for s, c in sites])
+
+    def _means(self, function: Function, call: ast.Call, there: Bindings, source: Bindings) -> bool:
+        """Whether a call by a function's name is one of it: `trainer.train()` is none of `def train()`."""
+        if isinstance(call.func, ast.Name) or source.class_of(function) is not None:
+            return True
+        made = self.get(call.func, there)
+        return isinstance(made, Own) and made.node is function
+
+    def _started_by_library(self, function: Function, source: Bindings) -> bool:
+        """Whether a function is handed to a library that calls it with the words of the command: `fire.Fire(train)`."""
+        calls = (c for called in _STARTERS for c in source.calls.get(called, ()))
+        return any(c.args and last(c.args[0]) == function.name and self.comes_to(source, c) for c in calls)
 
     def _argument(
         self, scope: ast.AST, name: str, source: Bindings, call: ast.Call, there: Bindings, frame: Frame | None

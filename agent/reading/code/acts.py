@@ -16,8 +16,8 @@ from functools import cache
 from ...core.own_files import KNOWLEDGE, read_table
 from ..run.program.statements import Printed
 from ..run.program.syntax import Syntax, dotted, names
+from .conditions import PERHAPS, SURELY, UNTOLD
 from .project import Code, Project
-from .reach import PERHAPS, SURELY, UNTOLD
 
 LONG = 100  # characters of a statement that are told
 _ONE = ("optimizer", "schedule", "loss", "wrap")  # of which a run has one as a rule, and a program offers several

@@ -16,7 +16,8 @@ from ..run.program.commands import Command
 from ..run.program.syntax import Syntax, dotted, last, receiver
 from ..run.workspace import Workspace
 from ..settings.settings import read_settings
-from .reach import PERHAPS, SURELY, UNTOLD, Reach
+from .conditions import PERHAPS, SURELY, UNTOLD
+from .reach import Reach
 
 LOGS, LOG, ALL = 24, 1 << 20, 6 << 20  # logs that are searched, bytes of one, bytes of all
 
@@ -102,7 +103,7 @@ class Circumstances:
         return _in_training(self._sources[source], line)
 
     def reached(self, source: str, line: int) -> int:
-        """Whether a line of a source ran: `reach.NO`, `UNTOLD`, `PERHAPS` or `SURELY`."""
+        """Whether a line of a source ran: `conditions.NO`, `UNTOLD`, `PERHAPS` or `SURELY`."""
         if (source.rsplit("/", 1)[-1], line) in self._frames:
             return SURELY
         found = [r.of(source, line) for r in self._reaches if source in r.sources]

@@ -15,7 +15,7 @@ from ..run.program.syntax import Syntax, notebook
 from ..run.workspace import Workspace
 from ..settings.settings import Setting, Settings, read_settings
 from .circumstances import NEEDS, Circumstances
-from .references import UNTOLD
+from .conditions import UNTOLD
 
 T = TypeVar("T")
 

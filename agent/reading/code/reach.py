@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from ..run.program.statements import Statement
 from ..run.program.syntax import Function, Loop, Syntax, last
 from ..run.what_ran import Program, Ran
-from .references import NO, PERHAPS, SURELY, UNTOLD, Body, References, Seen, conditional
+from .conditions import NO, PERHAPS, SURELY, UNTOLD, Conditions
+from .references import Body, References, Seen
 from .subcommands import idle
 
 _LONG = re.compile(r"train|fit|main|run|evaluat|valid|loop|learn|launch|spawn", re.IGNORECASE)
@@ -64,6 +65,7 @@ class Reach:
         self._said: dict[tuple[str, int], bool | None] = {}
         self._levels: dict[str, bool] = {}
         self._shown = self._printed_lines()
+        self._conditions = Conditions(sources, decided, self._shown)
         self._runs = self._reached() if self.whole else {}
 
     def of(self, source: str, line: int) -> int:
@@ -88,10 +90,7 @@ class Reach:
             return NO  # a field of a class that nothing uses
         if state == NO and any(_spans(function, n) for f, n in self._failed if f == source):
             return PERHAPS
-        return min(state, self._conditional(source, node)) if state > UNTOLD else state
-
-    def _conditional(self, source: str, node: ast.AST) -> int:
-        return conditional(self.sources[source], node, self._decided, source, None, self._shown.get(source, ()))
+        return min(state, self._conditions.level(source, node)) if state > UNTOLD else state
 
     # ----------
     # By where the run ended.
@@ -134,14 +133,14 @@ class Reach:
         """Every function that runs, and every class that is used, perhaps or surely."""
         functions = [(name, s, f) for name, s in self.sources.items() for f in s.functions]
         classes = {c.name: (s, c) for s in self.sources.values() for c in s.every(ast.ClassDef)}
-        references = References(self.sources, self._dead, self._decided, self._shown)
+        references = References(self.sources, self._dead, self._conditions)
         seen = Seen(
             classes, frozenset(idle(self.sources, self._words, self._said_there, self._in_frame)), self._said_there
         )
         found: dict[ast.AST, int] = {}
         bodies = [(references.of(name, tree), SURELY) for name, s in self.sources.items() for tree in s.trees]
         if not self._acts():  # a console script calls one of its functions
-            called = dict.fromkeys((f.name for f in self.sources[self._entry].functions), SURELY)
+            called = dict.fromkeys(((self._entry, f.name) for f in self.sources[self._entry].functions), SURELY)
             bodies.append((Body(called), PERHAPS))
         for _ in range(_DEEP):
             for body, state in bodies:

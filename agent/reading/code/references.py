@@ -1,6 +1,6 @@
 """What the bodies of a program's functions refer to, and which functions what runs can come to by that.
 
-References go by plain names. What only lists, imports, inherits from or tests for a class is no use of it: a library
+References go by names, and by where a name comes from as far as imports tell. What only lists, imports, inherits from or tests for a class is no use of it: a library
 offers a hundred classes, of which a run makes three.
 """
 
@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
-from ..run.program.syntax import Function, Loop, Syntax, dotted, last
-
-# UNTOLD is what a condition decides that holds or not for all of a run, and of which nothing is known.
-NO, UNTOLD, PERHAPS, SURELY = 0, 1, 2, 3
+from ..run.program.syntax import Function, Syntax, dotted, last
+from .conditions import NO, PERHAPS, SURELY, Conditions
+from .origins import Named, Origins
 
 # Calls that reach by a path, which may stand in a config, what no name in the code tells.
 _BY_PATH = frozenset({
@@ -40,20 +38,20 @@ _TYPES = frozenset({"Callable", "Optional", "Union", "List", "Dict", "Tuple", "T
 _PLAIN_METACLASSES = ("ABCMeta", "EnumMeta", "type")  # that keep no list of their classes
 _DEEP = 60
 
-Decided = Callable[[str, ast.expr], bool | None]
-
 
 @dataclass(slots=True)
 class Body:
-    """What one function, or a module by itself, refers to: names with whether they are called.
+    """What one function, or a module by itself, refers to: names with whether they are called, attributes of objects.
+
+    Names go with the source that defines them, attributes of `self` with the class; where nobody can tell, with neither.
 
     `texts` may be names of methods, the ends of `paths` such of functions and classes too.
     `opened` are sources of which it may call anything by a name that it looks up, `opens_all` where that may be in any
     source; of those in `wide` the name is put together, and may be any.
     """
 
-    names: dict[str, int] = field(default_factory=dict)
-    attributes: dict[str, int] = field(default_factory=dict)
+    names: dict[Named, int] = field(default_factory=dict)
+    attributes: dict[Named, int] = field(default_factory=dict)
     texts: set[str] = field(default_factory=set)
     paths: set[str] = field(default_factory=set)
     prefixes: set[str] = field(default_factory=set)
@@ -67,29 +65,14 @@ class References:
 
     Args:
         dead: for each source the first and last lines of branches that are not taken.
-        decided: whether a condition of a source holds, where that is known.
-        shown: for each source the lines whose print the log has.
     """
 
     def __init__(
-        self,
-        sources: Mapping[str, Syntax],
-        dead: Mapping[str, list[tuple[int, int]]],
-        decided: Decided,
-        shown: Mapping[str, list[int]],
+        self, sources: Mapping[str, Syntax], dead: Mapping[str, list[tuple[int, int]]], conditions: Conditions
     ) -> None:
-        self._sources, self._dead, self._decided, self._shown = sources, dead, decided, shown
+        self._sources, self._dead, self._conditions = sources, dead, conditions
         self._bodies: dict[ast.AST, Body] = {}
-        self._aliases: dict[Syntax, dict[str, str]] = {}
-
-    @cached_property
-    def _modules(self) -> dict[str, set[str]]:
-        """Sources by the names that their modules may go by."""
-        found: dict[str, set[str]] = {}
-        for name in self._sources:
-            for part in name.removesuffix(".py").split("/")[-2:]:
-                found.setdefault(part, set()).add(name)
-        return found
+        self._origins = Origins(sources)
 
     def of(self, source: str, node: ast.AST) -> Body:
         """What runs with a function or a module refers to."""
@@ -105,10 +88,9 @@ class References:
             if any(a <= line <= b for a, b in dead):
                 continue
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
-                _raise(body.names, n.id, self._level(s, n, source, node))
+                _raise(body.names, self._origins.of(source, n.id), self._level(s, n, source, node))
             elif isinstance(n, ast.Attribute):
-                kept = body.names if self._module(s, n.value) in self._modules else body.attributes
-                _raise(kept, n.attr, self._level(s, n, source, node))
+                self._attribute(source, s, n, node, body)
             elif isinstance(n, ast.JoinedStr) and n.values and isinstance(n.values[0], ast.Constant):
                 body.prefixes.add(str(n.values[0].value))
             elif isinstance(n, ast.Constant) and isinstance(n.value, str) and _PATH.match(n.value):
@@ -116,24 +98,24 @@ class References:
                     parts = re.split(r"[.:/]", n.value)
                     body.texts.add(parts[-1])
                     body.paths |= set(parts[-1:] if len(parts) > 1 else ())
-            elif isinstance(n, ast.alias) and n.asname:
-                _raise(body.names, n.name.rpartition(".")[2], PERHAPS)
             elif isinstance(n, ast.Call):
                 self._open(source, s, n, node, body)
         return body
 
     def _level(self, s: Syntax, n: ast.expr, source: str, body: ast.AST) -> int:
         """Whether what a name stands for is called where it stands, given that its body runs."""
-        shown = self._shown.get(source, ())
-        return min(conditional(s, n, self._decided, source, body, shown), SURELY if _called(s, n) else PERHAPS)
+        return min(self._conditions.level(source, n, body), SURELY if _called(s, n) else PERHAPS)
 
-    def _module(self, s: Syntax, value: ast.expr) -> str:
-        """The module that a name may stand for: `losses` in `losses.focal(x)`."""
-        if s not in self._aliases:
-            imports = (a for n in s.every(ast.Import, ast.ImportFrom) for a in n.names)
-            self._aliases[s] = {a.asname or a.name: a.name.rpartition(".")[2] for a in imports}
-        name = last(value)
-        return self._aliases[s].get(name, name)
+    def _attribute(self, source: str, s: Syntax, n: ast.Attribute, of: ast.AST, body: Body) -> None:
+        """Add what an attribute refers to: something of a module, a method of the class around it, or of any object."""
+        level = self._level(s, n, source, of)
+        there = self._origins.module(source, n.value)
+        if there is not None:
+            _raise(body.names, self._origins.of(there, n.attr) if there else ("", n.attr), level)
+            return
+        own = last(n.value) in ("self", "cls", "super") and not isinstance(n.value, ast.Attribute)
+        owner = next((c.name for c in s.above(n) if isinstance(c, ast.ClassDef)), "") if own else ""
+        _raise(body.attributes, (owner, n.attr), level)
 
     def _open(self, source: str, s: Syntax, call: ast.Call, body_of: ast.AST, body: Body) -> None:
         """Add what a call may reach by a name that nobody can read in the code."""
@@ -147,10 +129,10 @@ class References:
         elif name in ("Fire", "exec") and not call.args:
             body.opened.add(source)
         elif name == "getattr" and len(call.args) > 1 and isinstance(call.args[1], ast.Constant):
-            _raise(body.names, str(call.args[1].value), PERHAPS)
+            _raise(body.names, ("", str(call.args[1].value)), PERHAPS)
         elif name == "getattr" and len(call.args) > 1 and not isinstance(call.args[1], ast.JoinedStr):
             into = body.wide if isinstance(call.args[1], ast.BinOp) else body.opened
-            into |= self._modules.get(self._module(s, call.args[0]), set())
+            into |= self._origins.sources_of(source, call.args[0])
         elif name in ("import_module", "__import__") and not _offers_lazily(s, call):
             body.opens_all = body.opens_all or any(
                 len(c.args) > 1 and not isinstance(c.args[1], ast.Constant) and not _offers_lazily(s, c)
@@ -169,8 +151,8 @@ class Seen:
     classes: Mapping[str, tuple[Syntax, ast.ClassDef]]
     idle: frozenset[Function | ast.ClassDef]
     said: frozenset[str]
-    names: dict[str, int] = field(default_factory=dict)
-    attributes: dict[str, int] = field(default_factory=dict)
+    names: dict[Named, int] = field(default_factory=dict)
+    attributes: dict[Named, int] = field(default_factory=dict)
     texts: set[str] = field(default_factory=set)
     paths: set[str] = field(default_factory=set)
     prefixes: set[str] = field(default_factory=set)
@@ -199,7 +181,7 @@ class Seen:
         while owner is not None and not isinstance(owner, Function | ast.ClassDef | ast.Module):
             owner = s.parents.get(owner)
         if not isinstance(owner, ast.ClassDef):
-            return max(self.names.get(f.name, NO), PERHAPS if self._loosely(source, f.name) else NO)
+            return max(self._named(source, f.name), PERHAPS if self._loosely(source, f.name) else NO)
         made = self.made(source, owner)
         if not made:
             return NO
@@ -207,8 +189,35 @@ class Seen:
             return made
         if f.name.startswith("__") or self._called_by_base(owner, f.name):
             return min(made, PERHAPS)
-        named = max(self.attributes.get(f.name, NO), self.names.get(f.name, NO))
+        named = max(self._asked_of(owner, f.name), self._named(source, f.name))
         return min(made, PERHAPS, max(named, PERHAPS if f.name in self.texts or self._begun(f.name) else NO))
+
+    def _named(self, source: str, name: str) -> int:
+        return max(self.names.get(("", name), NO), self.names.get((source, name), NO))
+
+    def _asked_of(self, owner: ast.ClassDef, method: str) -> int:
+        """Whether a method is asked for, of any object or of one of its own class, of an heir or of what it inherits."""
+        asked = self.attributes.get(("", method), NO)
+        for name in self._kin(owner.name):
+            asked = max(asked, self.attributes.get((name, method), NO))
+        return asked
+
+    def _kin(self, name: str) -> set[str]:
+        """A class, all that it inherits from and all that inherit from it."""
+        found, pending = {name}, [name]
+        while pending:
+            c = self.classes.get(pending.pop())
+            for base in (last(b) for b in c[1].bases) if c is not None else ():
+                if base not in found:
+                    found.add(base)
+                    pending.append(base)
+        heirs = {name}
+        for _ in range(_DEEP):
+            more = {n for n, (_, c) in self.classes.items() if any(last(b) in heirs for b in c.bases)} - heirs
+            if not more:
+                break
+            heirs |= more
+        return found | heirs
 
     def _loosely(self, source: str, name: str) -> bool:
         """Whether something of a module may be come to by a name that is made up or looked up."""
@@ -234,7 +243,7 @@ class Seen:
         if c in self.idle:
             return NO
         heirs = [h for _, h in self.classes.values() if any(last(b) == c.name for b in h.bases) and h is not c]
-        own = max(self.names.get(c.name, NO), min(PERHAPS, self.attributes.get(c.name, NO)))
+        own = max(self._named(source, c.name), min(PERHAPS, self.attributes.get(("", c.name), NO)))
         named = PERHAPS if self._loosely(source, c.name) or self._registered(c) else NO
         of_heirs = [self.made(source, h, depth + 1) for h in heirs] if depth < _DEEP else []
         return max(own, named, min(PERHAPS, max(of_heirs, default=NO)))
@@ -264,12 +273,12 @@ class Seen:
         return False
 
 
-def _merge(into: dict[str, int], found: Mapping[str, int], state: int) -> None:
+def _merge(into: dict[Named, int], found: Mapping[Named, int], state: int) -> None:
     for name, level in found.items():
         _raise(into, name, min(state, level))
 
 
-def _raise(levels: dict[str, int], name: str, level: int) -> None:
+def _raise(levels: dict[Named, int], name: Named, level: int) -> None:
     levels[name] = max(levels.get(name, NO), level)
 
 
@@ -298,79 +307,6 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
 def _called(s: Syntax, n: ast.AST) -> bool:
     above = s.parents.get(n)
     return isinstance(above, ast.Call) and above.func is n
-
-
-def conditional(
-    s: Syntax,
-    node: ast.AST,
-    decided: Decided,
-    source: str,
-    until: ast.AST | None = None,
-    shown: Sequence[int] = (),
-) -> int:
-    """Whether a node is come to when the body that it belongs to runs: SURELY where nothing undecided stands before it.
-
-    UNTOLD where one of the conditions is the same for the whole run (an option, a number of processes): then it is
-    always come to, or never. Of a branch in which a line that the log has was printed it is known that it was taken.
-
-    Args:
-        shown: lines of the source whose print the log has.
-    """
-    inner, level = node, SURELY
-    for n in s.above(node):
-        if n is until or isinstance(n, Function | ast.Lambda):
-            return min(level, PERHAPS) if isinstance(n, ast.Lambda) else level
-        if isinstance(n, ast.If | ast.IfExp | ast.While) and inner is not n.test and decided(source, n.test) is None:
-            if any(
-                _spans_any(block, shown) for block in (n.body, n.orelse) if isinstance(block, list) and inner in block
-            ):
-                inner = n
-                continue
-            level = min(level, UNTOLD if not isinstance(n, ast.While) and _stands(s, n) else PERHAPS)
-        if isinstance(n, ast.ExceptHandler) or (isinstance(n, ast.BoolOp) and inner is not n.values[0]):
-            level = min(level, PERHAPS)
-        inner = n
-    return level
-
-
-def _spans_any(block: list[ast.stmt], lines: Sequence[int]) -> bool:
-    return any(block[0].lineno <= line <= (block[-1].end_lineno or 0) for line in lines)
-
-
-_CHANGES = re.compile(r"rank|main_process|training$|global_zero|is_master|local_process", re.IGNORECASE)
-
-
-def _stands(s: Syntax, branch: ast.If | ast.IfExp) -> bool:
-    """Whether a condition is the same each time: nothing in it is assigned in a loop, counted, or given by a caller."""
-    held = list(ast.walk(branch.test))
-    if any(isinstance(n, ast.BinOp) for n in held) or any(_CHANGES.search(last(n)) for n in held if last(n)):
-        return False
-    function = s.function_of(branch)
-    given = {a.arg for a in _arguments(function)} if function is not None else set[str]()
-    moved = {n for a in s.above(branch) if isinstance(a, Loop) for n in _assigned(a)}
-    bare = {n.id for n in held if isinstance(n, ast.Name) and not isinstance(s.parents.get(n), ast.Attribute)}
-    fields = {n.attr for n in held if isinstance(n, ast.Attribute)}
-    of_self = {n.attr for n in held if isinstance(n, ast.Attribute) and last(n.value) == "self"}
-    later = _set_later(s, branch) if of_self else set[str]()
-    return not bare & (moved | given) and not fields & moved and not of_self & later
-
-
-def _arguments(f: Function) -> Iterator[ast.arg]:
-    a = f.args
-    yield from (*a.posonlyargs, *a.args, *a.kwonlyargs, *(x for x in (a.vararg, a.kwarg) if x is not None))
-
-
-def _assigned(loop: ast.AST) -> set[str]:
-    """Names and attributes that a loop assigns."""
-    stores = (n for n in ast.walk(loop) if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store))
-    return {last(n) for n in stores}
-
-
-def _set_later(s: Syntax, node: ast.AST) -> set[str]:
-    """Attributes of an object that other methods of its class than `__init__` assign."""
-    owner = next((n for n in s.above(node) if isinstance(n, ast.ClassDef)), None)
-    methods = (f for f in (owner.body if owner is not None else ()) if isinstance(f, Function) and f.name != "__init__")
-    return {name for f in methods for name in _assigned(f)}
 
 
 def _exported(s: Syntax, text: ast.Constant) -> bool:

@@ -33,7 +33,7 @@ class Origins:
         return (source, name) if name in self._defined[source] else ("", name)
 
     def module(self, source: str, value: ast.expr) -> str | None:
-        """The source that a module's name stands for (`losses` in `losses.focal(x)`); empty where that may be several."""
+        """The source that a module's name stands for (`losses` in `losses.focal(x)`); empty where it may be several."""
         name = last(value)
         if source not in self._aliases:
             imports = (a for n in self._sources[source].every(ast.Import, ast.ImportFrom) for a in n.names)
@@ -65,7 +65,7 @@ class Origins:
         }
 
     def _imports(self, source: str) -> dict[str, tuple[str, str]]:
-        """Names that a source imports from another, with that (empty where none or several may be meant) and its name."""
+        """Names that a source imports from another, with that (empty where nobody can tell) and the name there."""
         if source not in self._imported:
             found: dict[str, tuple[str, str]] = {}
             for n in self._sources[source].every(ast.ImportFrom):

@@ -1,7 +1,7 @@
 """What the bodies of a program's functions refer to, and which functions what runs can come to by that.
 
-References go by names, and by where a name comes from as far as imports tell. What only lists, imports, inherits from or tests for a class is no use of it: a library
-offers a hundred classes, of which a run makes three.
+References go by names, and by where a name comes from as far as imports tell. What only lists, imports, inherits from
+or tests for a class is no use of it: a library offers a hundred classes, of which a run makes three.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DEEP = 60
 class Body:
     """What one function, or a module by itself, refers to: names with whether they are called, attributes of objects.
 
-    Names go with the source that defines them, attributes of `self` with the class; where nobody can tell, with neither.
+    Names go with the source that defines them, attributes of `self` with the class; otherwise with neither.
 
     `texts` may be names of methods, the ends of `paths` such of functions and classes too.
     `opened` are sources of which it may call anything by a name that it looks up, `opens_all` where that may be in any
@@ -196,7 +196,7 @@ class Seen:
         return max(self.names.get(("", name), NO), self.names.get((source, name), NO))
 
     def _asked_of(self, owner: ast.ClassDef, method: str) -> int:
-        """Whether a method is asked for, of any object or of one of its own class, of an heir or of what it inherits."""
+        """Whether a method is asked for, of any object or of one of its own kin."""
         asked = self.attributes.get(("", method), NO)
         for name in self._kin(owner.name):
             asked = max(asked, self.attributes.get((name, method), NO))

@@ -50,6 +50,7 @@ _BY_SUFFIX: dict[str, str] = {
         (".py", ".ipynb", ".cu", ".cuh", ".cpp", ".cc", ".c", ".h", ".hpp", ".patch", ".diff", ".pyx"), "code"
     ),
     **dict.fromkeys((".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".distcp", ".pkl", ".npz", ".npy"), "checkpoint"),
+    **dict.fromkeys((".jinja", ".j2", ".html", ".css", ".js", ".ts", ".rs", ".go", ".java", ".svg"), "other"),
     **dict.fromkeys((".parquet", ".arrow", ".tar", ".idx", ".lmdb", ".tfrecord"), "data"),
 }
 _BY_NAME: list[tuple[re.Pattern[str], str]] = [

@@ -171,7 +171,8 @@ class _Folder:
         used = {name for p in programs for name in p.configs}
         unused = [c for c in (offered if programs else []) if c.file not in used]
         foreign = {log.name for log in self.logs if any(sends(c, log.name) for c in unused)}
-        parts = Parts(programs, self.mentioned if programs else {}, whole, self.written, foreign, self.root)
+        said = self._said(programs) if whole else ""
+        parts = Parts(programs, self.mentioned if programs else {}, whole, self.written, foreign, said, self.root)
         for f in self.files:
             why = self.of_another(f.name)
             looks = parts.of(f, self._read)
@@ -360,6 +361,17 @@ class _Folder:
                 program.reached += (
                     [n for n in self.modules.reached(module) if n not in program.reached] if module else []
                 )
+
+    def _said(self, programs: list[Program]) -> str:
+        """What the programs' sources (their texts), commands, configs and logs say."""
+        trees = [t for p in programs for n in p.reached if (t := self.tree(n)) is not None]
+        found = [
+            n.value for t in trees for n in ast.walk(t)
+            if isinstance(n, ast.Constant) and isinstance(n.value, str) and len(n.value) < 300
+        ]  # fmt: skip
+        found += [word for p in programs for c in p.commands for word in (c.text, *c.arguments)]
+        found += [self.text(n, 1 << 16) for p in programs for n in p.configs]
+        return "\n".join([*found, *(text for lines in self.wording.values() for _, text in lines)])
 
     def _neighbours(self, program: Program) -> dict[str, str]:
         """The one config of a kind that programs are given, which lies beside a log."""

@@ -52,7 +52,13 @@ class Ran(Protocol):
     accounted: set[str]
 
 
-_PAGES = frozenset({".md", ".rst", ".adoc", ".jinja", ".j2"})  # beside a program; at the top they may be a user's notes
+_PAGES = frozenset({".md", ".rst", ".adoc"})  # beside a program; at the top they may be a user's notes
+_FOREIGN = frozenset({".jinja", ".j2", ".html", ".css", ".js", ".ts", ".rs", ".go", ".java", ".svg"})
+_WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".npz", ".npy", ".pkl", ".tar")
+_ORDINARY = re.compile(
+    r"(?i)^(?:.*(?:checkpoints?|ckpts?|epoch|step|best|last|latest|final|model|weights|state).*|logs?|runs?|out\w*|results?"
+    r"|train\w*|eval\w*|tests?|metrics|history|\d+|version_\d+)$"
+)  # names that many a run gives to what it writes
 
 
 class Parts:
@@ -63,6 +69,7 @@ class Parts:
         whole: all programs parse, so that what they import is known.
         written: folders that hold what a run wrote.
         foreign: logs that scripts write which started none of the programs.
+        said: what the programs' sources, commands, configs and logs say, as one text.
         root: what stands before all names of this folder.
     """
 
@@ -73,9 +80,11 @@ class Parts:
         whole: bool,
         written: set[str],
         foreign: set[str],
+        said: str = "",
         root: str = "",
     ) -> None:
         self.whole, self.written, self.root = whole, written, root
+        self._said = said
         self.logs = {log for p in programs for log in p.logs}
         self.foreign = foreign - self.logs if self.logs else set[str]()
         own = {log for p in programs if not _MEASURES.search(p.file.name) for log in p.logs}
@@ -112,6 +121,8 @@ class Parts:
             return "bystander", "no part of a run by its name"
         if f.role == "environment" and self.reached and (_FOR_TESTS.search(inner) or not self._around(inner)):
             return "bystander", "requirements of another part of the project"
+        if self._came_with_it(f, inner):
+            return "bystander", f"a file of {f.role} that came with the project: nothing that ran speaks of it"
         if f.role in _OUTPUTS:
             return "output", f"a file of {f.role}"
         if f.role == "data":
@@ -125,9 +136,24 @@ class Parts:
         if f.role in ("code", "config") and self.whole:
             return self._left(f)
         path = PurePosixPath(inner)
+        if self.whole and path.suffix in _FOREIGN:
+            return "bystander", "source of another kind than what ran"
         if self.whole and path.suffix in _PAGES and path.parent.name and path.parent.as_posix() not in self.written:
             return "bystander", "a page of the project"
         return "unknown", "nothing tells"
+
+    def _came_with_it(self, f: RunFile, inner: str) -> bool:
+        """Whether a table or weights are of a folder in which nothing of this run lies and of which nothing speaks."""
+        path = PurePosixPath(inner)
+        kinds = {"metrics": (".csv", ".tsv"), "checkpoint": _WEIGHTS}.get(f.role, ())
+        if not (self.whole and self.logs and self._said and path.suffix in kinds and len(path.parts) > 1):
+            return False
+        folders = [self.root + folder.as_posix() for folder in path.parents][:-1]
+        if any(PurePosixPath(log).parent.as_posix() in folders for log in self.logs):
+            return False
+        names = [n for n in (path.parent.name, path.stem) if not _ORDINARY.match(n)]
+        words = {w for n in names for w in re.findall(r"[A-Za-z]{3,}", n)}
+        return bool(words) and not all(w in self._said for w in words)
 
     def _around(self, inner: str) -> bool:
         """Whether a file lies in a folder that a program which ran lies in or below, or beside what it wrote."""

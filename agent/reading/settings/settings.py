@@ -272,6 +272,8 @@ def _held(leaf: Leaf, node: ast.expr, name: str, code: Effective) -> Iterator[tu
     if _OPTIMIZER.search(leaf.note) and code.beside_trainer(name, node):
         return
     if leaf.style == "assignment":
+        if code.counted(name, node):
+            return
         empty = isinstance(node, ast.List | ast.Tuple) and not node.elts
         if code.of_class(name, node):
             leaf = replace(leaf, style="default")
@@ -392,8 +394,9 @@ def canonical_value(found: tuple[Spelling, bool], value: Any, framework: str = "
     if own or converted is None:
         return spelling.name, converted
     numeric = isinstance(converted, int | float) and not isinstance(converted, bool)
+    counts = numeric and float(converted) == int(converted) if numeric and abs(converted) < 1e15 else numeric
     fits = {
-        "int": numeric, "float": numeric, "seconds": numeric, "bool": isinstance(converted, bool),
+        "int": counts, "float": numeric, "seconds": numeric, "bool": isinstance(converted, bool),
         "str": not numeric or spelling.name in ("precision", "quantization"), "list": isinstance(converted, list),
     }[kind]  # fmt: skip
     placeholder = isinstance(converted, str) and (converted == "auto" or converted.startswith(("$", "${", "{{")))

@@ -55,5 +55,5 @@ def _lacking(ws: Workspace, run: Circumstances) -> Iterator[tuple[str, str]]:
         yield "gpu", "it ran on the CPU, by its own words or as its code knows no other device"
     if not run.several and ws.by_role("log"):
         yield "peers", "nothing in its commands, its code or its logs makes it more than one process"
-    if not run.resumes:
+    if not run.resumes and not run.loads:
         yield "resume", "it went on from no earlier attempt of its own"

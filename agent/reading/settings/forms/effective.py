@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ...run.program.syntax import last
+from ...run.program.syntax import Function, last
 from ...run.what_ran import Program, Ran
 from ..settings_map import normal
 from .bindings import Bindings
@@ -129,6 +129,18 @@ class Effective:
     def of_class(self, name: str, node: ast.expr) -> bool:
         """Whether an assignment is a field of a class: a default."""
         return any(isinstance(s.sources[name].scopes.get(node), ast.ClassDef) for s in self._of(name)[:1])
+
+    def counted(self, name: str, node: ast.expr) -> bool:
+        """Whether what is assigned is a local of a function that the function goes on to count up or to assign anew."""
+        for start in self._of(name)[:1]:
+            source = start.sources[name]
+            scope, statement = source.scopes.get(node), source.parents.get(node)
+            target = getattr(statement, "targets", [None])[0]
+            if not isinstance(scope, Function) or not isinstance(target, ast.Name):
+                return False
+            stores = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+            return sum(n.id == target.id for n in stores) > 1 or target.id.isupper()
+        return False
 
     def beside_trainer(self, name: str, call: ast.expr) -> bool:
         """Whether an optimizer is made in a program whose trainer makes its own and does not get this one."""

@@ -10,7 +10,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from ...core.own_files import KNOWLEDGE, read_table
@@ -32,6 +32,7 @@ class Act:
     line: int
     says: str
     text: str
+    node: ast.AST | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def acts(project: Project, printed: dict[str, Printed]) -> Iterator[tuple[Code, 
         if code.file.name not in printed:
             continue
         every = [*_of(code.syntax), *_prints(code, printed[code.file.name])]
-        state = {a: project.run.reached(code.file.name, a.line) for a in every if a.line <= len(code.lines)}
+        state = {a: project.run.reached(code.file.name, a.line, a.node) for a in every if a.line <= len(code.lines)}
         choices = Counter(a.name for a, reached in state.items() if reached > UNTOLD)
         for act, reached in sorted(state.items(), key=lambda item: item[0].line):
             # of several optimizers, one under each condition, a run makes one
@@ -83,7 +84,7 @@ def _of(s: Syntax) -> Iterator[Act]:
             line = getattr(node, "lineno", 0)
             if _does(kind, node) and (kind.name, line) not in seen:
                 seen.add((kind.name, line))
-                yield Act(kind.name, line, kind.says, _text(node))
+                yield Act(kind.name, line, kind.says, _text(node), node)
 
 
 def _does(kind: _Kind, node: ast.AST) -> bool:

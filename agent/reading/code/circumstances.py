@@ -5,6 +5,7 @@ A need that the run denies takes the hazard away; where nothing tells, because o
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -13,8 +14,9 @@ from ...core.lazy import lazy
 from ..logs.failures import failures
 from ..logs.roster import roster
 from ..run.program.commands import Command
-from ..run.program.syntax import Syntax, dotted, last, receiver
+from ..run.program.syntax import Syntax, constant, dotted, last, receiver
 from ..run.workspace import Workspace
+from ..settings.forms.effective import Effective
 from ..settings.settings import read_settings
 from .conditions import PERHAPS, SURELY, UNTOLD
 from .reach import Reach
@@ -41,7 +43,7 @@ _RANKS = re.compile(
 _ON_CPU = re.compile(
     r"--(?:use[_-])?cpu(?:\s|$|=true)|--no[_-]cuda(?:\s|$)|\bdevice[= :'\"]{1,4}cpu\b|\baccelerator[= :'\"]{1,4}cpu\b"
     r"|\buse_cpu['\"]?\s*[:=]\s*[Tt]rue|\bno_cuda['\"]?\s*[:=]\s*[Tt]rue|CUDA_VISIBLE_DEVICES=(?:''|\"\"|-1)?(?:\s|$)"
-    r"|CUDA (?:is )?not available|GPU available: False"
+    r"|CUDA (?:is )?not available|GPU available: False|no accelerator is found"
     r"|(?i:\busing (?:device:? )?cpu\b|\bdevice type: cpu)"
     r"|(?im:^(?!.*(?:load|offload|map|mov|cach|gather|tokeni|optimizer)).*\bon (?:the )?cpu\b)"
 )
@@ -102,11 +104,11 @@ class Circumstances:
         """Whether a line stands in a training loop, or in a function that such a loop calls."""
         return _in_training(self._sources[source], line)
 
-    def reached(self, source: str, line: int) -> int:
+    def reached(self, source: str, line: int, part: ast.AST | None = None) -> int:
         """Whether a line of a source ran: `conditions.NO`, `UNTOLD`, `PERHAPS` or `SURELY`."""
         if (source.rsplit("/", 1)[-1], line) in self._frames:
             return SURELY
-        found = [r.of(source, line) for r in self._reaches if source in r.sources]
+        found = [r.of(source, line, part) for r in self._reaches if source in r.sources]
         return max(found) if found else PERHAPS
 
     @lazy
@@ -127,8 +129,19 @@ class Circumstances:
                 continue  # some of it is too large, or was left out
             names = {n.rsplit("/", 1)[-1]: n for n in sources}
             failed = frozenset((names[base], line) for base, line in self._frames if base in names)
-            decided = partial(code.decided, program.file.name) if code is not None else lambda _source, _test: None
+            decided = partial(self._decided, code, program.file.name)
             yield Reach(self._ws.ran, program, sources, self._log_of(program.logs), failed, decided, self._said)
+
+    def _decided(self, code: Effective | None, program: str, source: str, test: ast.expr) -> bool | None:
+        """Whether a condition holds: by what the program was given, or because the run says that it was on the CPU."""
+        found = code.decided(program, source, test) if code is not None else None
+        if found is not None or not self._says_cpu:
+            return found
+        return _without_cuda(self._sources[source], test)
+
+    @lazy
+    def _says_cpu(self) -> bool:
+        return any(map(_ON_CPU.search, [*self._asked, *self._logs]))
 
     @lazy
     def _said(self) -> frozenset[str]:
@@ -177,7 +190,7 @@ class Circumstances:
     @lazy
     def on_cpu(self) -> bool:
         """Whether the run says that it was on the CPU, or its code knows of no other device."""
-        if any(map(_ON_CPU.search, [*self._asked, *self._logs])) or self._code(_CPU_CODE):
+        if self._says_cpu or self._code(_CPU_CODE):
             return True
         return any(self._whole) and not self._code(_DEVICES)
 
@@ -230,6 +243,30 @@ class Circumstances:
     def _code(self, pattern: re.Pattern[str]) -> bool:
         """Whether a source has such a text."""
         return any(pattern.search(s.source) for s in self._sources.values())
+
+
+def _without_cuda(s: Syntax, test: ast.expr, depth: int = 0) -> bool | None:
+    """Whether a condition holds where there is no GPU; None where that does not decide it."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _without_cuda(s, test.operand, depth)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        sides = [_without_cuda(s, v, depth) for v in test.values]
+        ends = isinstance(test.op, ast.Or)
+        return ends if ends in sides else None if None in sides else not ends
+    if isinstance(test, ast.IfExp):  # True if torch.cuda.is_available() else False
+        side = _without_cuda(s, test.test, depth)
+        chosen = constant(test.body if side else test.orelse)
+        return chosen if side is not None and isinstance(chosen, bool) else None
+    if isinstance(test, ast.Call):
+        return False if dotted(test.func).endswith("cuda.is_available") else None
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Gt) and isinstance(test.left, ast.Call):
+        return False if dotted(test.left.func).endswith("cuda.device_count") else None
+    if isinstance(test, ast.Name | ast.Attribute) and depth < 2:
+        name = dotted(test)
+        set_to = [n.value for n in s.every(ast.Assign) if any(dotted(t) == name for t in n.targets)]
+        return _without_cuda(s, set_to[0], depth + 1) if len(set_to) == 1 else None
+    return None
 
 
 def _given(option: re.Pattern[str], text: str) -> bool:

@@ -14,7 +14,9 @@ import builtins
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 
+from ..run.program.modules import Modules
 from ..run.program.statements import Statement
 from ..run.program.syntax import Function, Loop, Syntax, last
 from ..run.what_ran import Program, Ran
@@ -66,10 +68,11 @@ class Reach:
         self._levels: dict[str, bool] = {}
         self._shown = self._printed_lines()
         self._conditions = Conditions(sources, decided, self._shown)
+        self._modules: dict[str, int] = {}
         self._runs = self._reached() if self.whole else {}
 
-    def of(self, source: str, line: int) -> int:
-        """Whether a line of a source ran."""
+    def of(self, source: str, line: int, part: ast.AST | None = None) -> int:
+        """Whether a line of a source ran, or a part of it: one side of `a if x else b`."""
         s = self.sources.get(source)
         if s is None or (source, line) in self._failed:
             return PERHAPS if s is None else SURELY
@@ -85,12 +88,12 @@ class Reach:
         if not self.whole:
             return PERHAPS
         function = s.function_of(node)
-        state = SURELY if function is None else self._runs.get(function, NO)
+        state = self._modules.get(source, NO) if function is None else self._runs.get(function, NO)
         if function is None and any(not self._runs.get(c) for c in s.above(node) if isinstance(c, ast.ClassDef)):
             return NO  # a field of a class that nothing uses
         if state == NO and any(_spans(function, n) for f, n in self._failed if f == source):
             return PERHAPS
-        return min(state, self._conditions.level(source, node)) if state > UNTOLD else state
+        return min(state, self._conditions.level(source, part or node)) if state > UNTOLD else state
 
     # ----------
     # By where the run ended.
@@ -138,7 +141,7 @@ class Reach:
             classes, frozenset(idle(self.sources, self._words, self._said_there, self._in_frame)), self._said_there
         )
         found: dict[ast.AST, int] = {}
-        bodies = [(references.of(name, tree), SURELY) for name, s in self.sources.items() for tree in s.trees]
+        bodies = self._run_modules(references, {})
         if not self._acts():  # a console script calls one of its functions
             called = dict.fromkeys(((self._entry, f.name) for f in self.sources[self._entry].functions), SURELY)
             bodies.append((Body(called), PERHAPS))
@@ -151,10 +154,44 @@ class Reach:
                 if state > found.get(f, NO) and not any(a <= f.lineno <= b for a, b in self._dead[source]):
                     found[f] = state
                     bodies.append((references.of(source, f), state))
+            bodies += self._run_modules(references, found)
             if not bodies:
                 break
         for source, s in self.sources.items():
             found.update((c, seen.made(source, c)) for c in s.every(ast.ClassDef))
+        return found
+
+    def _run_modules(self, references: References, runs: Mapping[ast.AST, int]) -> list[tuple[Body, int]]:
+        """Bodies of modules that came to run, or did so more surely: those started, and those that code imports."""
+        news: list[tuple[Body, int]] = []
+        for source, s in self.sources.items():
+            states = [
+                min(level, self._modules.get(by, NO) if f is None else runs.get(f, NO))
+                for by, f, level in self._importers.get(source, ())
+            ]
+            started = source == self._entry or source not in self._importers
+            state = SURELY if started else max(states)
+            if state > self._modules.get(source, NO):
+                self._modules[source] = state
+                news += [(references.of(source, tree), state) for tree in s.trees]
+        return news
+
+    @cached_property
+    def _importers(self) -> dict[str, list[tuple[str, Function | None, int]]]:
+        """For each source the statements that import it: their source, the function around, whether it comes to them.
+
+        Imports for the eyes of type checkers are none: what is offered so is loaded by its name.
+        """
+        modules = Modules(self.sources, lambda _name: None)
+        found: dict[str, list[tuple[str, Function | None, int]]] = defaultdict(list)
+        for name, s in self.sources.items():
+            for n in s.every(ast.Import, ast.ImportFrom):
+                if any(isinstance(b, ast.If) and last(b.test) == "TYPE_CHECKING" for b in s.above(n)):
+                    continue
+                dead = any(a <= n.lineno <= b for a, b in self._dead[name])
+                level = NO if dead else self._conditions.level(name, n)
+                for other in modules.of_statement(n, name, self._entry) - {name}:
+                    found[other].append((name, s.function_of(n), level))
         return found
 
     def _in_frame(self, source: str, node: ast.AST) -> bool:

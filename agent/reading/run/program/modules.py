@@ -69,6 +69,12 @@ class Modules:
         ]  # fmt: skip
         return ends[0] if len(ends) == 1 else None
 
+    def of_statement(self, node: ast.Import | ast.ImportFrom, name: str, entry: str) -> set[str]:
+        """Files whose modules an import statement of a file runs."""
+        if isinstance(node, ast.ImportFrom):
+            return set(self._from(node, name, entry))
+        return {found for alias in node.names for found in self._chain(alias.name, entry)}
+
     def _of_tree(self, tree: ast.Module, name: str, entry: str) -> Iterable[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):

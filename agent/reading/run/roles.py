@@ -77,7 +77,7 @@ _BY_NAME: list[tuple[re.Pattern[str], str]] = [
         (r"^(uv|poetry|pixi|conda)?[-_.]?lock(file|_excerpt)?([-_.].*)?(\.txt)?$", "environment"),
         (r"^(dockerfile|makefile|containerfile)$", "config"),
         (r"^(merges|vocab)\.txt$", "data"),  # of a tokenizer
-        (r"^(readme|changelog|contributing|license|security)\b|\.(md|rst)$", "note"),
+        (r"^(readme|changelog|contributing|license|security)\b|\.(mdx?|rst)$", "note"),
     )
 ]
 # What `doctor run` keeps of an attempt. A record has its own reader, what the kernel had said before the start is not

@@ -36,6 +36,7 @@ Read = Callable[[RunFile, int], bytes]
 ENTRIES, SOURCES, LOGS, RECORDS = 32, 120, 64, 64  # programs, sources, logs and records that are looked at
 HEAD, SOURCE, RIM = 1 << 17, 400_000, 1 << 15  # bytes of a log, of a source, and of a log's first and last lines
 LINES = 500  # lines of different wording of one log
+MANY = 4  # programs of which one is taken for what ran only where something tells
 TELLING = 10  # letters of fixed text in all, by which a program is known
 _ACTS = re.compile(rb"(?m)^(?:if __name__\b|for |while |with |@hydra|[A-Za-z_][\w.]*\()")
 _RECORD = re.compile(
@@ -47,6 +48,7 @@ _TARGET = re.compile(r"""["']?(?:_target_|target|class_path)["']?\s*:\s*["']?([A
 _GIVEN = re.compile(
     r"(?<!/hparams)(?<!/\.hydra/config)\.(?:ya?ml|toml)$"
 )  # what programs write themselves is JSON as a rule
+_SUPERSEDED = re.compile(r"(?i)(?:^|_)(?:legacy|old|backup|bak|copy|orig|deprecated)(?:_|\d*$)")
 _BATCH = re.compile(r"\.(?:sbatch|slurm)$")
 _ORDINARY = re.compile(
     r"^(?:logs?|runs?|outputs?|train\w*|eval\w*|test\w*|models?|results?|stdout|stderr|console|main|saved|config)$",
@@ -172,7 +174,9 @@ class _Folder:
         unused = [c for c in (offered if programs else []) if c.file not in used]
         foreign = {log.name for log in self.logs if any(sends(c, log.name) for c in unused)}
         said = self._said(programs) if whole else ""
-        parts = Parts(programs, self.mentioned if programs else {}, whole, self.written, foreign, said, self.root)
+        untold = not programs and bool(self.logs) and len(self.entries) >= MANY
+        named = self.mentioned if programs else {}
+        parts = Parts(programs, named, whole, self.written, foreign, said, self.root, untold)
         for f in self.files:
             why = self.of_another(f.name)
             looks = parts.of(f, self._read)
@@ -294,7 +298,8 @@ class _Folder:
             if sum(c.isalpha() for fixed in printed for c in fixed) >= TELLING:
                 own, source = sum(k[0] == name for k in kinds), PurePosixPath(name)
                 near = (name in warned, source.stem == path.stem, source.parent == path.parent)
-                scores[name] = (len(printed), name in self.entries, *near, name in ran, own, name in written)
+                kept = not _SUPERSEDED.search(source.stem)
+                scores[name] = (len(printed), name in self.entries, *near, name in ran, own, name in written, kept)
         ranked = sorted(scores, key=lambda n: scores[n], reverse=True)
         if ranked and (len(ranked) == 1 or scores[ranked[0]] > scores[ranked[1]]):
             return ranked[0], f"{scores[ranked[0]][0]} of its statements printed {log.name}"
@@ -335,6 +340,11 @@ class _Folder:
         mine = [c for c in offered if self.named(c.program, c.file, c.module) == program.file.name]
         writing = [c for c in mine if any(sends(c, log) for log in program.logs)]
         scripts = {c.file for c in mine}
+        if not writing and len({(c.arguments, c.variables) for c in mine}) > max(len(program.logs), 1):
+            mine = []  # starts of many runs, of which this is one or none
+        mine = [
+            c for c in mine if c in writing or not any(a in ("$@", "$*") for a in c.arguments)
+        ]  # whatever it is given
         elsewhere = any(c.writes for c in mine) or any(map(_BATCH.search, scripts))  # what it printed is not here
         how = "starts the program, " + ("writes its log" if writing else "and no other script does")
         for command in writing or (mine if len(scripts) == 1 and not elsewhere else []):

@@ -269,8 +269,6 @@ def _tables(ws: Workspace) -> list[RunFile]:
     return [f for f in found.values() if f.size <= BIGGEST][:16]
 
 
-
-
 # ----------
 # NCCL versions: which are named, whether one run mixes them, and trials that set one against another.
 

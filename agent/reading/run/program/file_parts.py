@@ -19,7 +19,7 @@ SET_UP = re.compile(
     r"|authors|citation|security|contributors|history|todo|faq)(?:[._-][^/]*)?$"
     r"|(?:^|/)(?:setup\.py|setup\.cfg|manifest\.in|tox\.ini|pytest\.ini|noxfile\.py|mkdocs\.yml|conftest\.py|mypy\.ini"
     r"|ruff\.toml|pyproject\.toml|makefile|justfile|codecov\.yml|test_[^/]*\.py|[^/]*_test\.py|[\w.\-]*dockerfile)$"
-    r"|(?:^|/)(?:\.circleci|\.vscode|\.idea|docs?|tests?|testing)/|(?:^|/)\.(?:git\w*|flake8|pylintrc|env\.example)$",
+    r"|(?:^|/)(?:\.circleci|\.vscode|\.idea|[\w\-]*docs?|tests?|testing)/|(?:^|/)\.(?:git\w*|flake8|pylintrc|env\.example)$",
     re.IGNORECASE,
 )
 VENDORED = re.compile(
@@ -52,7 +52,7 @@ class Ran(Protocol):
     accounted: set[str]
 
 
-_PAGES = frozenset({".md", ".rst", ".adoc"})  # beside a program; at the top they may be a user's notes
+_PAGES = frozenset({".md", ".mdx", ".rst", ".adoc"})  # beside a program; at the top they may be a user's notes
 _FOREIGN = frozenset({".jinja", ".j2", ".html", ".css", ".js", ".ts", ".rs", ".go", ".java", ".svg"})
 _WEIGHTS = (".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".npz", ".npy", ".pkl", ".tar")
 _ORDINARY = re.compile(
@@ -71,6 +71,7 @@ class Parts:
         foreign: logs that scripts write which started none of the programs.
         said: what the programs' sources, commands, configs and logs say, as one text.
         root: what stands before all names of this folder.
+        untold: something was printed here, by which of many programs is not known.
     """
 
     def __init__(
@@ -82,8 +83,9 @@ class Parts:
         foreign: set[str],
         said: str = "",
         root: str = "",
+        untold: bool = False,
     ) -> None:
-        self.whole, self.written, self.root = whole, written, root
+        self.whole, self.written, self.root, self._untold = whole, written, root, untold
         self._said = said
         self.logs = {log for p in programs for log in p.logs}
         self.foreign = foreign - self.logs if self.logs else set[str]()
@@ -135,6 +137,8 @@ class Parts:
             return "output", "it goes with a model"
         if f.role in ("code", "config") and self.whole:
             return self._left(f)
+        if f.role in ("code", "config") and self._untold:
+            return "bystander", "which of several programs ran is not known"
         path = PurePosixPath(inner)
         if self.whole and path.suffix in _FOREIGN:
             return "bystander", "source of another kind than what ran"

@@ -192,7 +192,9 @@ def _filled(
     for fixed, source in _pieces(text):
         at = 0
         for m in marks.finditer(fixed or ""):
-            if m[0] in ("%%", "{{", "}}"):
+            if m[0] in ("%%", "{{", "}}"):  # one character of text
+                yield (fixed or "")[at : m.start() + 1], None
+                at = m.end()
                 continue
             yield (fixed or "")[at : m.start()], None
             name = re.split(r"[:!.\[]", m[0].strip("{}"))[0]

@@ -15,6 +15,7 @@ from ..logs.failures import failures
 from ..logs.roster import roster
 from ..run.program.commands import Command
 from ..run.program.syntax import Syntax, constant, dotted, last, receiver
+from ..run.what_ran import Program
 from ..run.workspace import Workspace
 from ..settings.forms.effective import Effective
 from ..settings.settings import read_settings
@@ -104,12 +105,18 @@ class Circumstances:
         """Whether a line stands in a training loop, or in a function that such a loop calls."""
         return _in_training(self._sources[source], line)
 
+    def at_top(self, source: str, line: int) -> bool:
+        """Whether a line stands in no function and no class."""
+        s = self._sources.get(source)
+        bodies = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        return s is not None and not any(n.lineno <= line <= (n.end_lineno or 0) for n in s.every(*bodies))
+
     def reached(self, source: str, line: int, part: ast.AST | None = None) -> int:
         """Whether a line of a source ran: `conditions.NO`, `UNTOLD`, `PERHAPS` or `SURELY`."""
         if (source.rsplit("/", 1)[-1], line) in self._frames:
             return SURELY
         found = [r.of(source, line, part) for r in self._reaches if source in r.sources]
-        return max(found) if found else PERHAPS
+        return max(found) if found else UNTOLD if source in self._too_many else PERHAPS
 
     @lazy
     def _frames(self) -> frozenset[tuple[str, int]]:
@@ -121,12 +128,21 @@ class Circumstances:
     def _reaches(self) -> list[Reach]:
         return list(self._made())
 
+    @lazy
+    def _too_many(self) -> frozenset[str]:
+        """Sources of programs that are too large to be followed, except those that were started."""
+        programs = [p for p in self._ws.ran.programs if not self._at_hand(p)]
+        return frozenset(n for p in programs for n in p.reached) - {p.file.name for p in self._ws.ran.programs}
+
+    def _at_hand(self, program: Program) -> bool:
+        return all(n in self._sources for n in program.reached)
+
     def _made(self) -> Iterator[Reach]:
         code = read_settings(self._ws).code
         for program in self._ws.ran.programs:
-            sources = {n: self._sources[n] for n in program.reached if n in self._sources}
-            if len(sources) < len(program.reached):
-                continue  # some of it is too large, or was left out
+            if not self._at_hand(program):
+                continue
+            sources = {n: self._sources[n] for n in program.reached}
             names = {n.rsplit("/", 1)[-1]: n for n in sources}
             failed = frozenset((names[base], line) for base, line in self._frames if base in names)
             decided = partial(self._decided, code, program.file.name)

@@ -15,7 +15,7 @@ from ..run.program.syntax import Syntax, notebook
 from ..run.workspace import Workspace
 from ..settings.settings import Setting, Settings, read_settings
 from .circumstances import NEEDS, Circumstances
-from .conditions import UNTOLD
+from .conditions import PERHAPS, UNTOLD
 
 T = TypeVar("T")
 
@@ -132,9 +132,14 @@ def reached_settings(ws: Workspace) -> Settings:
 
 def _reached_settings(ws: Workspace) -> Settings:
     reading, run = read_settings(ws), code_project(ws)[0].run
+    entries = {p.file.name for p in ws.ran.programs} | {n for p in ws.ran.programs for n in p.configs}
 
     def ran(s: Setting) -> bool:
-        return s.place.format != "python" or run.reached(s.file.name, s.line.number) > UNTOLD
+        if s.place.format != "python":
+            return True
+        # A default deep in a library's class holds where the class is surely used, not wherever it might be.
+        told = s.file.name in entries or s.place.style == "keyword" or run.at_top(s.file.name, s.line.number)
+        return run.reached(s.file.name, s.line.number) > (UNTOLD if told else PERHAPS)
 
     return replace(reading, all=[s for s in reading.all if ran(s)], open=[s for s in reading.open if ran(s)])
 

@@ -57,13 +57,17 @@ class Reach:
         self._entry, self.sources, self._failed = program.file.name, sources, failed
         self._decided, self._said_there = decided, said
         self._words = frozenset(word for c in program.commands for word in c.arguments)
-        self._dead = {name: list(self._untaken(name, s)) for name, s in sources.items()}
         self.whole = not any(_is_excerpt(s) for s in sources.values()) and self._entry in sources
         printed = ran.printed(program).statements if log is not None else []
         self._printed: dict[tuple[str, int], list[Statement]] = defaultdict(list)
         for statement in printed:
             self._printed[statement.file, statement.line].append(statement)
-        self._log, self._one_log = log, len(program.logs) == 1
+        self._log = log
+        ended = len(program.logs) == 1  # else another log may be that of a run that did not fail
+        self._dead = {
+            name: [*self._untaken(name, s), *(self._behind_the_end(name, s) if ended else ())]
+            for name, s in sources.items()
+        }
         self._said: dict[tuple[str, int], bool | None] = {}
         self._levels: dict[str, bool] = {}
         self._shown = self._printed_lines()
@@ -81,16 +85,14 @@ class Reach:
         node = _statement_at(s, line)
         if node is None:
             return PERHAPS
-        if self._one_log and self._behind_the_end(source, s, node):
-            return NO
         if (told := self._told(source, s, node)) is not None:
             return told
         if not self.whole:
             return PERHAPS
         function = s.function_of(node)
         state = self._modules.get(source, NO) if function is None else self._runs.get(function, NO)
-        if function is None and any(not self._runs.get(c) for c in s.above(node) if isinstance(c, ast.ClassDef)):
-            return NO  # a field of a class that nothing uses
+        if function is None:  # a field of a class is as much in use as the class
+            state = min([state, *(self._runs.get(c, NO) for c in s.above(node) if isinstance(c, ast.ClassDef))])
         if state == NO and any(_spans(function, n) for f, n in self._failed if f == source):
             return PERHAPS
         return min(state, self._conditions.level(source, part or node)) if state > UNTOLD else state
@@ -98,24 +100,29 @@ class Reach:
     # ----------
     # By where the run ended.
 
-    def _behind_the_end(self, source: str, s: Syntax, node: ast.stmt) -> bool:
-        """Whether the failure that ended the run left the body of a statement before it, never to come back."""
-        body = s.function_of(node)
-        ends = [n for f, line in self._failed if f == source and (n := _statement_at(s, line)) is not None]
-        ends = [n for n in ends if s.function_of(n) is body]
-        if len(ends) != 1 or (ends[0].end_lineno or ends[0].lineno) >= node.lineno or not self._once(body):
-            return False
-        around = {n for n in s.above(ends[0]) if isinstance(n, Loop | ast.Try)}
-        return not any(n in around for n in s.above(node))
+    def _behind_the_end(self, source: str, s: Syntax) -> Iterator[tuple[int, int]]:
+        """First and last lines of what bodies that run once still had before them where a failure ended the run."""
+        ends: dict[Function | None, list[ast.stmt]] = defaultdict(list)
+        for name, line in self._failed:
+            if name == source and (node := _statement_at(s, line)) is not None:
+                ends[s.function_of(node)].append(node)
+        for body, nodes in ends.items():
+            if len(nodes) == 1 and self._once(source, body):
+                yield from _left(s, nodes[0])
 
-    def _once(self, body: Function | None) -> bool:
-        """Whether a body runs once: that of a module, or of a function that one line at the top of a module names."""
+    def _once(self, source: str, body: Function | None, deep: int = 0) -> bool:
+        """Whether a body runs once: that of a module, or of a function named by one line of a body that runs once."""
         if body is None:
             return True
-        named = [
-            (s, n) for s in self.sources.values() for n in s.every(ast.Name, ast.Attribute) if last(n) == body.name
-        ]
-        return len(named) == 1 and all(not isinstance(a, Function | Loop) for s, n in named for a in s.above(n))
+        s = self.sources[source]
+        named = [n for n in s.every(ast.Name, ast.Attribute) if last(n) == body.name]
+        if len(named) != 1 or deep > _DEEP or isinstance(s.parents.get(body), ast.ClassDef):
+            return False
+        if any(a.name == body.name for o in self.sources.values() for n in o.every(ast.ImportFrom) for a in n.names):
+            return False
+        around = s.function_of(named[0])
+        loops = any(isinstance(a, Loop) for a in _up_to(s, named[0], around))
+        return not loops and around is not body and self._once(source, around, deep + 1)
 
     # ----------
     # By conditions that are decided.
@@ -135,7 +142,7 @@ class Reach:
     def _reached(self) -> dict[ast.AST, int]:
         """Every function that runs, and every class that is used, perhaps or surely."""
         functions = [(name, s, f) for name, s in self.sources.items() for f in s.functions]
-        classes = {c.name: (s, c) for s in self.sources.values() for c in s.every(ast.ClassDef)}
+        classes = {c.name: (name, c) for name, s in self.sources.items() for c in s.every(ast.ClassDef)}
         references = References(self.sources, self._dead, self._conditions)
         seen = Seen(
             classes, frozenset(idle(self.sources, self._words, self._said_there, self._in_frame)), self._said_there
@@ -158,7 +165,7 @@ class Reach:
             if not bodies:
                 break
         for source, s in self.sources.items():
-            found.update((c, seen.made(source, c)) for c in s.every(ast.ClassDef))
+            found.update((c, seen.made(source, c, heirs_count=SURELY)) for c in s.every(ast.ClassDef))
         return found
 
     def _run_modules(self, references: References, runs: Mapping[ast.AST, int]) -> list[tuple[Body, int]]:
@@ -303,6 +310,31 @@ def _statement_at(s: Syntax, line: int) -> ast.stmt | None:
             best = inside
             level = [n for block in _blocks(inside) for n in block]
     return best
+
+
+def _left(s: Syntax, end: ast.stmt) -> list[tuple[int, int]]:
+    """First and last lines of what stands behind a statement in the blocks around it, but not of loops and `try`."""
+    found: list[tuple[int, int]] = []
+    inner: ast.AST = end
+    for above in s.above(end):
+        if isinstance(above, Loop | ast.Try):
+            found = []
+        else:
+            block = next((b for b in _blocks(above) if any(n is inner for n in b)), [])
+            later = block[next((i for i, n in enumerate(block) if n is inner), len(block)) + 1 :]
+            found += [(later[0].lineno, later[-1].end_lineno or later[-1].lineno)] if later else []
+        if isinstance(above, Function):
+            break
+        inner = above
+    return found
+
+
+def _up_to(s: Syntax, node: ast.AST, body: ast.AST | None) -> Iterator[ast.AST]:
+    """What stands around a node, up to a body."""
+    for n in s.above(node):
+        if n is body:
+            return
+        yield n
 
 
 def _first(n: ast.stmt) -> int:

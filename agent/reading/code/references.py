@@ -34,6 +34,7 @@ _OWN_CALLS = {
     "IterableDataset": set(), "Enum": set(), "Exception": set(), "NamedTuple": set(), "TypedDict": set(), "ABC": set(),
 }  # fmt: skip
 _PATH = re.compile(r"(?:[\w-]+[.:/])*[A-Za-z_]\w*\Z")  # a text that may name something
+_PARSES = re.compile(r"Parser$|^tyro\.cli$|^draccus\.(?:parse|wrap)$|^simple_parsing\.parse$|^OmegaConf\.structured$")
 _TYPES = frozenset({"Callable", "Optional", "Union", "List", "Dict", "Tuple", "Type", "list", "dict", "tuple", "type"})
 _PLAIN_METACLASSES = ("ABCMeta", "EnumMeta", "type")  # that keep no list of their classes
 _DEEP = 60
@@ -148,7 +149,7 @@ class Seen:
     small letters: what code looks up by a name that it does not have itself stands there.
     """
 
-    classes: Mapping[str, tuple[Syntax, ast.ClassDef]]
+    classes: Mapping[str, tuple[str, ast.ClassDef]]
     idle: frozenset[Function | ast.ClassDef]
     said: frozenset[str]
     names: dict[Named, int] = field(default_factory=dict)
@@ -238,15 +239,18 @@ class Seen:
         keys = {n.value for n in ast.walk(decorator) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
         return any(key in self.texts or key.lower() in self.said for key in keys or {name})
 
-    def made(self, source: str, c: ast.ClassDef, depth: int = 0) -> int:
-        """Whether a class, or one that inherits from it, is used."""
+    def made(self, source: str, c: ast.ClassDef, depth: int = 0, heirs_count: int = PERHAPS) -> int:
+        """Whether a class, or one that inherits from it, is used.
+
+        `heirs_count` is as much as an heir's use tells: its own methods may stand in the place of those of the class.
+        """
         if c in self.idle:
             return NO
-        heirs = [h for _, h in self.classes.values() if any(last(b) == c.name for b in h.bases) and h is not c]
+        heirs = [h for h in self.classes.values() if any(last(b) == c.name for b in h[1].bases) and h[1] is not c]
         own = max(self._named(source, c.name), min(PERHAPS, self.attributes.get(("", c.name), NO)))
         named = PERHAPS if self._loosely(source, c.name) or self._registered(c) else NO
-        of_heirs = [self.made(source, h, depth + 1) for h in heirs] if depth < _DEEP else []
-        return max(own, named, min(PERHAPS, max(of_heirs, default=NO)))
+        of_heirs = [self.made(*h, depth + 1, heirs_count) for h in heirs] if depth < _DEEP else []
+        return max(own, named, min(heirs_count, max(of_heirs, default=NO)))
 
     def _registered(self, c: ast.ClassDef) -> bool:
         """Whether a decorator, a metaclass or a base keeps the class in a list from which it may be taken."""
@@ -305,7 +309,16 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _called(s: Syntax, n: ast.AST) -> bool:
+    """Whether what a name stands for is called, a class asked for one of its fields, or filled by a parser."""
     above = s.parents.get(n)
+    given = s.parents.get(above) if isinstance(above, ast.Tuple | ast.List) else above
+    if isinstance(given, ast.Call) and given.func is not n and _PARSES.search(dotted(given.func)):
+        return True
+    if isinstance(given, ast.Assign) and given is not above and last(n)[:1].isupper():
+        names = {last(t) for t in given.targets}
+        return any(_PARSES.search(dotted(c.func)) and names & set(map(last, c.args)) for c in s.calls)
+    if isinstance(above, ast.Attribute) and last(n)[:1].isupper():
+        return not isinstance(s.parents.get(above), ast.Call)
     return isinstance(above, ast.Call) and above.func is n
 
 

@@ -274,6 +274,8 @@ def _held(leaf: Leaf, node: ast.expr, name: str, code: Effective) -> Iterator[tu
     if leaf.style == "assignment":
         if code.counted(name, node):
             return
+        if leaf.key.isupper() and _is_table(leaf.key, leaf.value):
+            return
         empty = isinstance(node, ast.List | ast.Tuple) and not node.elts
         if code.of_class(name, node):
             leaf = replace(leaf, style="default")
@@ -292,6 +294,13 @@ def _held(leaf: Leaf, node: ast.expr, name: str, code: Effective) -> Iterator[tu
         yield replace(leaf, value=_bounded(known.value)), known
     if not values:
         yield leaf, None
+
+
+def _is_table(key: str, value: Any) -> bool:
+    """Whether a constant lists what may be chosen, or names a thing by its own name: `OPTIMIZER_NAME = "optimizer"`."""
+    if isinstance(value, list):
+        return len(value) > 1 and all(isinstance(v, str) for v in value)
+    return isinstance(value, str) and value.lower() in key.lower().split("_")
 
 
 def is_open(value: Any, template: bool = True) -> bool:

@@ -104,7 +104,7 @@ def _repeated(s: Syntax, node: ast.AST, loop: Loop) -> bool:
 def kept(code: Code, project: Project) -> Iterator[Hazard]:
     """A loss with its graph is added to something that outlives the step."""
     s = code.syntax
-    for call in s.calls_of("backward"):
+    for call in s.calls_of("backward", "manual_backward"):
         if any(k.arg == "retain_graph" and constant(k.value) is True for k in call.keywords) and s.loop_of(call):
             yield Hazard("retain_graph", call.lineno)
     for loop in training_loops(s):
@@ -203,25 +203,27 @@ def half_precision(code: Code, project: Project) -> Iterator[Hazard]:
                 yield Hazard("half_weights_trained", call.lineno)
 
 
+_EVALUATES = re.compile(r"_?(?:(?:run|do|perform|compute)_)?(?:eval|valid|test$|test_(?!_)|predict|inference)")
+
+
 @detects("eval_without_no_grad", "eval_mode_missing", "train_mode_missing")
 def evaluation(code: Code, project: Project) -> Iterator[Hazard]:
     """Evaluation that builds graphs or leaves dropout on, and training that goes on in evaluation mode."""
     s = code.syntax
     for function in s.functions:
-        if not re.match(r"_?(eval|valid|test_(?!_)|predict|inference)", function.name) or calls_in(
-            function, "backward"
-        ):
+        if not _EVALUATES.match(function.name) or calls_in(function, "backward"):
             continue
-        loops = [n for n in walk(function) if isinstance(n, ast.For) and _runs_model(n)]
-        if not loops:
+        if not any(isinstance(n, ast.For | ast.ListComp | ast.GeneratorExp) and _runs_model(n) for n in walk(function)):
             continue
         if not _without_grad(s, function):
             yield Hazard("eval_without_no_grad", function.lineno, function.name)
         if not code.mentions(".eval()", ".train(False)", "evaluating("):
             yield Hazard("eval_mode_missing", function.lineno, function.name)
-    if training_loops(s) and not code.mentions(".train(", "set_train"):
-        for call in s.calls_of("eval"):
-            if re.search(r"(^|\.)(model|net)$", dotted(receiver(call))) and not call.args and _in_training(s, call):
+    modes = [(c, last(c.func) == "train" and not (c.args and constant(c.args[0]) is False))
+             for c in s.calls_of("eval", "train") if last(c.func) == "train" or not c.args]  # fmt: skip
+    if training_loops(s) and not any(on for _, on in modes) and not code.mentions("set_train"):
+        for call, _ in modes:
+            if re.search(r"(^|\.)(model|net)$", dotted(receiver(call))) and _in_training(s, call):
                 yield Hazard("train_mode_missing", call.lineno)
 
 
@@ -235,7 +237,7 @@ def _in_training(s: Syntax, call: ast.Call) -> bool:
     )  # fmt: skip
 
 
-def _runs_model(loop: ast.For) -> bool:
+def _runs_model(loop: ast.AST) -> bool:
     return any(
         isinstance(n, ast.Call) and re.fullmatch(r"(self\.)?(\w+_)?(model|net|network)", dotted(n.func))
         for n in walk(loop)
@@ -280,7 +282,7 @@ def gated(code: Code, project: Project) -> Iterator[Hazard]:
         for clear in calls_in(loop, "zero_grad"):
             if s.loop_of(clear) is loop and gate_of(s, clear, loop) is None and not s.guarded(clear, loop):
                 yield Hazard("zero_grad_in_accumulation", clear.lineno)
-        if all(gate_of(s, call, loop) is gate for call in backward):
+        if all(_behind(s, call, gate, loop) and not _pools(s, call, loop, gate) for call in backward):
             yield Hazard("backward_in_gate", backward[0].lineno)
 
 
@@ -306,6 +308,22 @@ def _skips(loop: Loop, step: ast.Call) -> ast.If | None:
         if isinstance(n.body[-1], ast.Continue) and any(isinstance(m, ast.Mod) for m in walk(n.test)):
             return n
     return None
+
+
+def _behind(s: Syntax, call: ast.Call, gate: ast.If, loop: Loop) -> bool:
+    """Whether a call runs only in the turns that a condition lets through."""
+    skipped = isinstance(gate.body[-1], ast.Continue) and call.lineno > (gate.end_lineno or gate.lineno)
+    return skipped or gate_of(s, call, loop) is gate
+
+
+def _pools(s: Syntax, call: ast.Call, loop: Loop, gate: ast.If) -> bool:
+    """Whether what is differentiated was collected over the turns before: `losses.append(loss)`, `total += loss`."""
+    value = call.args[0] if call.args else receiver(call)
+    if value is None:
+        return False
+    made = [n.value for n in walk(gate) if isinstance(n, ast.Assign) and last(n.targets[0]) == last(value) != ""]
+    collected = {name for name, _, line, _ in _additions(loop) if line < call.lineno}
+    return any(collected & set(names(v)) for v in (value, *made))
 
 
 def _counted(s: Syntax, gate: ast.If) -> set[str]:
@@ -352,7 +370,8 @@ def entered(code: Code, project: Project) -> Iterator[Hazard]:
     if project.mentions(".accumulate(", "no_sync("):
         return
     for made in s.calls_of("Accelerator"):
-        if keyword(made, "gradient_accumulation_steps") is None:
+        told = keyword(made, "gradient_accumulation_steps") or keyword(made, "gradient_accumulation_plugin")
+        if told is None or (constant(told) in (1, None) and isinstance(told, ast.Constant)):
             continue
         for loop in training_loops(s):
             for step in steps_of(loop, OPTIMIZER):
@@ -407,13 +426,27 @@ def _stepped_by_hand(loop: ast.AST) -> bool:
 @detects("ratio_of_itself")
 def ratio(code: Code, project: Project) -> Iterator[Hazard]:
     """A policy ratio of log-probabilities to themselves: always one, so clipping never acts."""
-    for n in code.syntax.every(ast.BinOp):
+    s = code.syntax
+    for n in s.every(ast.BinOp):
         if not isinstance(n.op, ast.Sub) or not re.search(r"log_?p", last(n.left), re.IGNORECASE):
             continue
         right = n.right
-        source = receiver(right) if isinstance(right, ast.Call) and last(right.func) == "detach" else None
-        if source is not None and ast.dump(source) == ast.dump(n.left):
+        if isinstance(right, ast.Name):
+            made = s.assigned(right.id, s.scope_of(n))
+            once = not isinstance(n.left, ast.Name) or len(s.assigned(n.left.id, s.scope_of(n))) < 2
+            right = made[0] if len(made) == 1 and once else right
+        bare = _attached(right)
+        if bare is not right and ast.dump(bare) == ast.dump(n.left):
             yield Hazard("ratio_of_itself", n.lineno, last(n.left))
+
+
+def _attached(value: ast.expr) -> ast.expr:
+    """What a value is before it is cut off from its graph: `x` of `x.clone().detach()`."""
+    inner = value
+    while isinstance(inner, ast.Call) and last(inner.func) in ("detach", "clone") and receiver(inner) is not None:
+        inner = receiver(inner) or inner
+    cut = any(isinstance(n, ast.Call) and last(n.func) == "detach" for n in ast.walk(value))
+    return inner if cut else value
 
 
 # ----------

@@ -286,3 +286,19 @@ def test_modules_that_import_from_one_another_in_a_circle_cost_nothing(tmp_path:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert not read_settings(Workspace([tmp_path])).asked("learning_rate")
+
+
+@pytest.mark.parametrize(
+    ("switch", "told"), [("amp: false\n", []), ("amp: true\n", ["fp16"]), ("", ["fp16"]), ("use_amp: false\n", [])]
+)
+def test_what_a_switch_beside_it_turns_off_has_no_effect(tmp_path: Path, switch: str, told: list[str]) -> None:
+    reading = read_settings(made(tmp_path, {"config.yaml": f"{switch}amp_dtype: float16\nlr: 0.1\nbatch_size: 4\n"}))
+    assert [s.value for s in reading.asked("precision")] == told
+
+
+def test_lists_of_what_may_be_chosen_and_tables_of_a_module_are_no_settings(tmp_path: Path) -> None:
+    code = (
+        "SHARDING_STRATEGY = ['FULL_SHARD', 'NO_SHARD']\nOPTIMIZER_NAME = 'optimizer'\n"
+        "_LOADER_KWARGS = {'num_workers': 0, 'pin_memory': False}\nDEFAULTS = {'learning_rate': 0.1}\nBATCH_SIZE = 4\n"
+    )
+    assert {s.key for s in read_settings(made(tmp_path, {"train.py": code})).all} == {"learning_rate", "BATCH_SIZE"}

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from ...core.lazy import lazy
 from ..logs.failures import failures
@@ -20,6 +22,7 @@ from ..run.workspace import Workspace
 from ..settings.forms.effective import Effective
 from ..settings.settings import read_settings
 from .conditions import PERHAPS, SURELY, UNTOLD
+from .printed import Printed
 from .reach import Reach
 
 LOGS, LOG, ALL = 24, 1 << 20, 6 << 20  # logs that are searched, bytes of one, bytes of all
@@ -111,6 +114,10 @@ class Circumstances:
         bodies = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         return s is not None and not any(n.lineno <= line <= (n.end_lineno or 0) for n in s.every(*bodies))
 
+    def is_followed(self, source: str) -> bool:
+        """Whether a source is of a program of which it is known what calls what."""
+        return any(r.whole and source in r.sources for r in self._reaches)
+
     def reached(self, source: str, line: int, part: ast.AST | None = None) -> int:
         """Whether a line of a source ran: `conditions.NO`, `UNTOLD`, `PERHAPS` or `SURELY`."""
         if (source.rsplit("/", 1)[-1], line) in self._frames:
@@ -145,15 +152,28 @@ class Circumstances:
             sources = {n: self._sources[n] for n in program.reached}
             names = {n.rsplit("/", 1)[-1]: n for n in sources}
             failed = frozenset((names[base], line) for base, line in self._frames if base in names)
-            decided = partial(self._decided, code, program.file.name)
+            printed = Printed(self._printed_by(program), sources)
+            decided = partial(self._decided, code, program.file.name, printed)
             yield Reach(self._ws.ran, program, sources, self._log_of(program.logs), failed, decided, self._said)
 
-    def _decided(self, code: Effective | None, program: str, source: str, test: ast.expr) -> bool | None:
-        """Whether a condition holds: by what the program was given, or because the run says that it was on the CPU."""
-        found = code.decided(program, source, test) if code is not None else None
+    def _decided(
+        self, code: Effective | None, program: str, printed: Printed, source: str, test: ast.expr
+    ) -> bool | None:
+        """Whether a condition holds: by what the program printed or was given, or because the run was on the CPU."""
+        found = printed.holds(test)
+        if found is None and code is not None:
+            found = code.decided(program, source, test)
         if found is not None or not self._says_cpu:
             return found
         return _without_cuda(self._sources[source], test)
+
+    def _printed_by(self, program: Program) -> dict[str, Any]:
+        """Arguments that the program's logs show, where they agree."""
+        values: dict[str, list[Any]] = defaultdict(list)
+        for s in read_settings(self._ws).all:
+            if s.used and s.place.format == "text" and s.file.name in program.logs:
+                values[s.key].append(s.value)
+        return {key: held[0] for key, held in values.items() if all(v == held[0] for v in held)}
 
     @lazy
     def _says_cpu(self) -> bool:
@@ -261,6 +281,9 @@ class Circumstances:
         return any(pattern.search(s.source) for s in self._sources.values())
 
 
+_DEVICES_NAMED = ("type", "device", "device_type")  # `x.device.type == "cuda"`
+
+
 def _without_cuda(s: Syntax, test: ast.expr, depth: int = 0) -> bool | None:
     """Whether a condition holds where there is no GPU; None where that does not decide it."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -278,6 +301,8 @@ def _without_cuda(s: Syntax, test: ast.expr, depth: int = 0) -> bool | None:
         return False if dotted(test.func).endswith("cuda.is_available") else None
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Gt) and isinstance(test.left, ast.Call):
         return False if dotted(test.left.func).endswith("cuda.device_count") else None
+    if isinstance(test, ast.Compare) and constant(test.comparators[0]) == "cuda" and last(test.left) in _DEVICES_NAMED:
+        return isinstance(test.ops[0], ast.NotEq) if isinstance(test.ops[0], ast.Eq | ast.NotEq) else None
     if isinstance(test, ast.Name | ast.Attribute) and depth < 2:
         name = dotted(test)
         set_to = [n.value for n in s.every(ast.Assign) if any(dotted(t) == name for t in n.targets)]

@@ -129,4 +129,5 @@ def _set_later(s: Syntax, node: ast.AST) -> set[str]:
     """Attributes of an object that other methods of its class than `__init__` assign."""
     owner = next((n for n in s.above(node) if isinstance(n, ast.ClassDef)), None)
     methods = (f for f in (owner.body if owner is not None else ()) if isinstance(f, Function) and f.name != "__init__")
-    return {name for f in methods for name in _assigned(f)}
+    stores = (n for f in methods for n in ast.walk(f) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+    return {n.attr for n in stores if last(n.value) == "self"}

@@ -139,6 +139,7 @@ def _reached_settings(ws: Workspace) -> Settings:
             return True
         # A default deep in a library's class holds where the class is surely used, not wherever it might be.
         told = s.file.name in entries or s.place.style == "keyword" or run.at_top(s.file.name, s.line.number)
+        told = told or not run.is_followed(s.file.name)
         return run.reached(s.file.name, s.line.number) > (UNTOLD if told else PERHAPS)
 
     return replace(reading, all=[s for s in reading.all if ran(s)], open=[s for s in reading.open if ran(s)])

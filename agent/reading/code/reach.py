@@ -28,6 +28,7 @@ _LONG = re.compile(r"train|fit|main|run|evaluat|valid|loop|learn|launch|spawn", 
 _NEAR, _ANCHOR = 8, 8  # statements between a line and one that prints; letters by which a print is looked for
 _BROKEN = re.compile(r"\S\s\s+\S|\S\n\S")  # of fixed text that is not looked for as it stands
 _DEEP = 60
+_SLIPS = 3  # names that a module may use without binding them, and be whole
 
 
 class Reach:
@@ -57,7 +58,8 @@ class Reach:
         self._entry, self.sources, self._failed = program.file.name, sources, failed
         self._decided, self._said_there = decided, said
         self._words = frozenset(word for c in program.commands for word in c.arguments)
-        self.whole = not any(_is_excerpt(s) for s in sources.values()) and self._entry in sources
+        cut = any(_is_excerpt(s, 0 if name == self._entry else _SLIPS) for name, s in sources.items())
+        self.whole = not cut and self._entry in sources
         printed = ran.printed(program).statements if log is not None else []
         self._printed: dict[tuple[str, int], list[Statement]] = defaultdict(list)
         for statement in printed:
@@ -177,7 +179,7 @@ class Reach:
                 for by, f, level in self._importers.get(source, ())
             ]
             started = source == self._entry or source not in self._importers
-            state = SURELY if started else max(states)
+            state = SURELY if started else max(states, default=NO)
             if state > self._modules.get(source, NO):
                 self._modules[source] = state
                 news += [(references.of(source, tree), state) for tree in s.trees]
@@ -193,12 +195,11 @@ class Reach:
         found: dict[str, list[tuple[str, Function | None, int]]] = defaultdict(list)
         for name, s in self.sources.items():
             for n in s.every(ast.Import, ast.ImportFrom):
-                if any(isinstance(b, ast.If) and last(b.test) == "TYPE_CHECKING" for b in s.above(n)):
-                    continue
+                typing = any(isinstance(b, ast.If) and last(b.test) == "TYPE_CHECKING" for b in s.above(n))
                 dead = any(a <= n.lineno <= b for a, b in self._dead[name])
                 level = NO if dead else self._conditions.level(name, n)
                 for other in modules.of_statement(n, name, self._entry) - {name}:
-                    found[other].append((name, s.function_of(n), level))
+                    found[other] += [] if typing else [(name, s.function_of(n), level)]
         return found
 
     def _in_frame(self, source: str, node: ast.AST) -> bool:
@@ -282,8 +283,8 @@ class Reach:
         return self._log is not None and len(statement.anchor) >= _ANCHOR and self._log(statement.anchor)
 
 
-def _is_excerpt(s: Syntax) -> bool:
-    """Whether a source uses names that it nowhere binds: it was cut out of a longer one."""
+def _is_excerpt(s: Syntax, slips: int) -> bool:
+    """Whether a source uses more names than may be slips that it nowhere binds: it was cut out of a longer one."""
     if s.unparsed or len(s.trees) > 1:
         return True
     if any(a.name == "*" for n in s.every(ast.ImportFrom) for a in n.names) or s.calls_of("exec", "globals"):
@@ -295,7 +296,7 @@ def _is_excerpt(s: Syntax) -> bool:
     bound |= {n.name or "" for n in s.every(ast.MatchAs, ast.MatchStar)}
     bound |= {n.rest or "" for n in s.every(ast.MatchMapping)}
     bound |= {"__file__", "__name__", "__doc__", "__class__", "__path__", "__package__"}
-    return any(n.id not in bound for n in s.every(ast.Name) if isinstance(n.ctx, ast.Load))
+    return len({n.id for n in s.every(ast.Name) if isinstance(n.ctx, ast.Load)} - bound) > slips
 
 
 def _statement_at(s: Syntax, line: int) -> ast.stmt | None:

@@ -68,6 +68,18 @@ def at_planned_end(body: str, settings: Settings, log: RunFile | None = None) ->
     return _reached(step, steps) if step or _WITHIN.search(body) else number == count or epoch[2] is None
 
 
+def _last_from_nought(body: str, ws: Workspace, log: RunFile) -> bool:
+    """Whether a line is of the last epoch and its last batch as a count from 0 has them: `Epoch 24/25, Batch 15/16`."""
+    pairs = [(int(m[1]), int(m[2])) for m in _OF_ALL.finditer(body)]
+    epoch = _EPOCH.search(body)
+    if len(pairs) < 2 or epoch is None or not epoch[2] or _OTHER.search(body):
+        return False
+    if any(count < 2 or number < count - 1 for number, count in pairs[:2]):
+        return False
+    opening = next((m for line in ws.lines(log) if (m := _EPOCH.search(line.text)) and m[2] == epoch[2]), None)
+    return opening is not None and int(opening[1]) == 0
+
+
 def of_the_whole(body: str, texts: Iterable[str], settings: Settings, log: RunFile | None = None) -> bool:
     """Whether the counter of the log's last progress is one of the run: it never began anew, the epoch is the last.
 
@@ -269,7 +281,9 @@ def _recorded(state: State, records: list[JobRecord]) -> State:
 def _planned(ws: Workspace, summary: FileSummary, place: Line) -> bool:
     """Whether the last progress is where the run was to end, by its line, by the log before and by what follows."""
     body, h, settings = body_of(place.data, summary), summary.harvest, read_settings(ws)
-    if summary.file.size > COUNTED or not at_planned_end(body, settings, summary.file):
+    if summary.file.size > COUNTED:
+        return False
+    if not at_planned_end(body, settings, summary.file) and not _last_from_nought(body, ws, summary.file):
         return False
     after = h.tail[max(0, place.offset + len(place.data) - h.tail_offset) :].decode(errors="replace")
     if phase_opened(after.split("\n")):

@@ -436,8 +436,11 @@ def _settled(found: list[Setting], ran: Ran) -> list[Setting]:
             taken[s.name].add(s.file.name)
     seen: set[tuple[str, str, str, bool, int]] = set()
     out = []
+    off = _switched_off(found)
     for s in found:
         own = owners(s)
+        if (s.file.name, s.used, s.key.rpartition(".")[2].lower()) in off:
+            continue
         if s.default and any(not own or not other or own & other for other in given.get((s.name, s.file.run), ())):
             continue
         mine = [ran.programs[n] for n in own]
@@ -451,6 +454,21 @@ def _settled(found: list[Setting], ran: Ran) -> list[Setting]:
             seen.add(identity)
             out.append(s)
     return out
+
+
+def _switched_off(found: list[Setting]) -> set[tuple[str, bool, str]]:
+    """Keys that have no effect, with their files: what switches them on is off beside them, or in all of the run."""
+    said: dict[tuple[str, bool, str], set[bool]] = defaultdict(set)
+    for s in found:
+        if isinstance(s.value, bool):
+            said[s.file.name, s.used, s.key.rpartition(".")[2].lower()].add(s.value)
+    off = set[tuple[str, bool, str]]()
+    for group in settings_map().switched:
+        for file, used in {(f, u) for f, u, _ in said}:
+            values = set[bool]().union(*(said.get((file, used, by), set()) for by in group["by"]))
+            if values == {False}:
+                off |= {(file, used, key) for key in group["keys"]}
+    return off
 
 
 def owners_of(ran: Ran) -> Callable[[Setting | Source], set[int]]:

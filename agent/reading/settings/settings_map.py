@@ -182,6 +182,7 @@ class SettingsMap:
     def __init__(self, frameworks: list[Framework], canonical: list[Canonical], data: dict[str, Any]) -> None:
         self.frameworks = {f.name: f for f in frameworks}
         self.canonical = {c.name: c for c in canonical}
+        self.switched: list[dict[str, list[str]]] = data["switched"]
         self.implies = {n: {str(k).lower(): v for k, v in by.items()} for n, by in data["implies"].items()}
         self.labels: dict[str, str] = data["labels"]
         self.families: dict[str, list[str]] = data["template_families"]

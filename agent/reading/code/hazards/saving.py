@@ -109,10 +109,20 @@ def loading(code: Code, project: Project) -> Iterator[Hazard]:
         if dotted(call.func) == "torch.load":
             chosen = keyword(call, "weights_only")
             yield Hazard("weights_only_load", call.lineno, "default" if chosen is None else str(constant(chosen)))
-        elif name == "load_state_dict" and constant(keyword(call, "strict")) is False and not _looked_at(s, call):
+        elif name == "load_state_dict" and _lenient(s, call) and not _looked_at(s, call):
             yield Hazard("strict_false_load", call.lineno, dotted(receiver(call)))
         elif name == "from_pretrained" and constant(keyword(call, "ignore_mismatched_sizes")) is True:
             yield Hazard("strict_false_load", call.lineno, "ignore_mismatched_sizes")
+
+
+def _lenient(s: Syntax, call: ast.Call) -> bool:
+    """Whether a load does not mind what is missing: `strict=False`, by its name, its place or in a dict of options."""
+    given = [keyword(call, "strict"), *call.args[1:2]]
+    for more in (k.value for k in call.keywords if k.arg is None):
+        for made in s.assigned(more.id, s.scope_of(call)) if isinstance(more, ast.Name) else [more]:
+            pairs = literal if (literal := _as_dict(made)) is not None else ast.Dict([], [])
+            given += [v for k, v in zip(pairs.keys, pairs.values, strict=True) if constant(k) == "strict"]
+    return any(v is not None and constant(v) is False for v in given)
 
 
 def _looked_at(s: Syntax, call: ast.Call) -> bool:
@@ -137,15 +147,6 @@ def _counted(s: Syntax, name: ast.Name) -> bool:
     if not (isinstance(above, ast.Call) and last(above.func) == "len"):
         return False
     return not any(isinstance(n, ast.If | ast.Assert | ast.IfExp | ast.Compare) for n in s.above(above))
-
-
-@detects("hard_coded_path")
-def fixed_paths(code: Code, project: Project) -> Iterator[Hazard]:
-    """Absolute paths in calls that load or save."""
-    for call in code.syntax.calls_of("from_pretrained", "load", "save", "load_dataset", "load_from_disk", "open"):
-        value = constant(call.args[0]) if call.args else None
-        if isinstance(value, str) and re.match(r"/(home|mnt|data|root|scratch|workspace|Users|opt|tmp)/", value):
-            yield Hazard("hard_coded_path", call.lineno, value[:200])
 
 
 # ----------
@@ -216,26 +217,30 @@ def filtered(code: Code, project: Project) -> Iterator[Hazard]:
     """Only entries of certain names are taken from a checkpoint, and the load does not mind what is missing."""
     s = code.syntax
     for call in s.calls_of("load_state_dict"):
-        if constant(keyword(call, "strict")) is not False or not call.args:
+        if not call.args or not _lenient(s, call):
             continue
-        scope = s.scope_of(call)
-        given = call.args[0]
+        scope, given = s.scope_of(call), call.args[0]
         sources = s.assigned(given.id, scope) if isinstance(given, ast.Name) else [given]
-        for made in sources:
-            if isinstance(made, ast.DictComp) and (word := _asked_word(made)):
-                yield Hazard("filtered_load", made.lineno, word)
+        filters = [n for m in sources for n in (m, *getattr(m, "args", ())) if isinstance(n, _FILTERS)]
+        tests = [t for n in filters for t in n.generators[0].ifs]
+        if isinstance(given, ast.Name):  # filled in a loop
+            put = (n for n in walk(scope) if _adds_key(n, given.id))
+            tests += [above.test for n in put for above in s.above(n) if isinstance(above, ast.If)]
+        for test in tests:
+            if word := _asked_word(test):
+                yield Hazard("filtered_load", test.lineno, word)
                 yield Hazard("filtered_load", call.lineno, word)
 
 
-def _asked_word(made: ast.DictComp) -> str:
+_FILTERS = (ast.DictComp, ast.GeneratorExp, ast.ListComp)
+
+
+def _asked_word(test: ast.expr) -> str:
     """The text that a name must hold to be kept: `if "detector" in k`, `if k.startswith("model.")`."""
-    for test in made.generators[0].ifs:
-        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In) and isinstance(constant(test.left), str):
-            return str(constant(test.left))
-        if isinstance(test, ast.Call) and last(test.func) == "startswith" and test.args:
-            value = constant(test.args[0])
-            return value if isinstance(value, str) else ""
-    return ""
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In) and isinstance(constant(test.left), str):
+        return str(constant(test.left))
+    value = constant(test.args[0]) if isinstance(test, ast.Call) and test.args else None
+    return value if isinstance(value, str) and last(getattr(test, "func", None)) == "startswith" else ""
 
 
 @detects("driver_queried", needs=("gpu",))

@@ -42,7 +42,7 @@ _WORD = r"(?<![\w\-]){}(?![\w\-])"
 # An ordinary word names a run only where it is used as a name: `base` in "the base run", not "alone" in "one alone".
 _AS_NAME = (
     r"(?:[`'\"/]{0}[`'\"/]|\b(?:run|job|folder|experiment|log|named|called) {0}\b"
-    r"|\b{0} (?:run|job|one|experiment|log|folder)s?\b)"
+    r"|\b{0} (?:run|job|one|experiment|log|folder)s?\b|\b{0}\.(?:log|txt|out|err|csv|jsonl?|ya?ml|sh)\b)"
 )
 
 

@@ -172,6 +172,8 @@ class Reader:
                 yield from self._leaf(key, node.value, "environment", "env")
         elif isinstance(target, ast.Name | ast.Attribute):
             name = target.id if isinstance(target, ast.Name) else target.attr
+            if name.startswith("_") and name.isupper() and isinstance(node.value, ast.Dict):
+                return  # a table of the module's own, of what may be given
             if isinstance(node.value, ast.Dict):
                 yield from self._dict("" if isinstance(target, ast.Name) else name, node.value, "")
             elif isinstance(node.value, ast.Constant | ast.UnaryOp | ast.BinOp | ast.List | ast.Tuple | ast.Attribute):

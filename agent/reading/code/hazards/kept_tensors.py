@@ -75,10 +75,14 @@ def cycles(code: Code, project: Project) -> Iterator[Hazard]:
     """`itertools.cycle` keeps a copy of every batch of a loader."""
     if "def cycle(" in code.source:
         return
-    for call in code.syntax.calls_of("cycle"):
+    imports = [(n, a) for n in code.syntax.every(ast.Import, ast.ImportFrom) for a in n.names]
+    spelled = {"cycle", "itertools.cycle"}
+    spelled |= {a.asname for n, a in imports if isinstance(n, ast.ImportFrom) and a.name == "cycle" and a.asname}
+    spelled |= {f"{a.asname}.cycle" for _, a in imports if a.name == "itertools" and a.asname}
+    for call in code.syntax.calls:
         given = call.args[0] if call.args else None
         loads = isinstance(given, ast.Call) or bool(re.search(r"loader|dl$", last(given), re.IGNORECASE))
-        if loads and dotted(call.func) in ("cycle", "itertools.cycle"):
+        if loads and dotted(call.func) in spelled:
             yield Hazard("cycle_keeps_batches", call.lineno, last(given))
 
 
@@ -165,20 +169,16 @@ def one_line(code: Code, project: Project) -> Iterator[Hazard]:
         for call in (n for n in walk(function) if isinstance(n, ast.Call)):
             if last(call.func) not in ("match", "search", "fullmatch", "findall", "compile") or not call.args:
                 continue
+            if (owner := receiver(call)) is not None and isinstance(made := s.origin(owner, call), ast.Call):
+                call = made if last(made.func) == "compile" and made.args else call  # of a pattern made beforehand
             if keyword(call, "flags") is not None or len(call.args) > (1 if last(call.func) == "compile" else 2):
                 continue
-            pattern = _text(s, call.args[0], function)
+            pattern = s.origin(call.args[0], call)
             text = constant(pattern)
             tagged = isinstance(text, str) and _TAGGED.search(text) and not re.search(r"\(\?\w*s", text)
-            if pattern is not None and tagged:
+            if tagged:
                 yield Hazard("regex_one_line", pattern.lineno, function.name)
                 yield Hazard("regex_one_line", call.lineno, function.name)
-
-
-def _text(s: Syntax, value: ast.expr, scope: ast.AST) -> ast.expr | None:
-    if isinstance(value, ast.Name):
-        return next(iter(s.assigned(value.id, scope)), None)
-    return value
 
 
 @detects("unseeded_replicas", needs=("several_processes",))
@@ -200,9 +200,8 @@ def low_precision(code: Code, project: Project) -> Iterator[Hazard]:
     s = code.syntax
     if not project.mentions("bfloat16", "bf16"):
         return
-    for call in s.calls_of("to", "bfloat16"):
-        kind = ast.dump(keyword(call, "dtype") or ast.Tuple(call.args))
-        if last(call.func) == "to" and not re.search(r"bfloat16|dtype", kind):
+    for call in s.calls_of("to", "bfloat16", "from_pretrained"):
+        if last(call.func) != "bfloat16" and not _in_bfloat16(call):
             continue
         for made in s.every(ast.Assign):
             name = last(made.value.func) if isinstance(made.value, ast.Call) else ""
@@ -211,6 +210,13 @@ def low_precision(code: Code, project: Project) -> Iterator[Hazard]:
             if optimizer and of_model:
                 yield Hazard("low_precision_weights", call.lineno)
                 yield Hazard("low_precision_weights", made.lineno, name)
+
+
+def _in_bfloat16(call: ast.Call) -> bool:
+    kind = keyword(call, "dtype") or keyword(call, "torch_dtype")
+    if last(call.func) == "from_pretrained":
+        return kind is not None and "bfloat16" in ast.dump(kind)
+    return re.search(r"bfloat16|dtype", ast.dump(kind or ast.Tuple(call.args))) is not None
 
 
 def _targets(s: Syntax, call: ast.Call) -> list[ast.expr]:

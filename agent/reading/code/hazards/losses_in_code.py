@@ -28,21 +28,20 @@ def softmax_twice(code: Code, project: Project) -> Iterator[Hazard]:
             yield Hazard("softmax_before_cross_entropy", call.lineno, made)
         elif made == "log_softmax":
             yield Hazard("logsoftmax_twice", call.lineno, made)
-    ends_so = {
-        last(t) for n in s.every(ast.Assign) for t in n.targets
-        if isinstance(n.value, ast.Call) and n.value.args and last(n.value.func) == "Sequential"
-        and isinstance(n.value.args[-1], ast.Call) and last(n.value.args[-1].func) == "Softmax"
-    }  # fmt: skip
-    for function in s.functions:
-        if function.name == "forward":
-            for n in walk(function):
-                made = n.value if isinstance(n, ast.Return) else None
-                if (
-                    isinstance(n, ast.Return)
-                    and isinstance(made, ast.Call)
-                    and last(made.func) in {"softmax", *ends_so}
-                ):
-                    yield Hazard("softmax_before_cross_entropy", n.lineno, "the model returns probabilities")
+    own = project.mentions("nll_loss(", "NLLLoss")  # the loss that log-probabilities are for
+    for n in (n for f in s.functions if f.name == "forward" for n in walk(f) if isinstance(n, ast.Return)):
+        made = last(n.value.func) if isinstance(n.value, ast.Call) else ""
+        if made == "softmax" or made in _ends_in(s, "Softmax"):
+            yield Hazard("softmax_before_cross_entropy", n.lineno, "the model returns probabilities")
+        elif not own and (made == "log_softmax" or made in _ends_in(s, "LogSoftmax")):
+            yield Hazard("logsoftmax_twice", n.lineno, "the model returns log-probabilities")
+
+
+def _ends_in(s: Syntax, layer: str) -> set[str]:
+    """Names of rows of layers that end in a layer."""
+    rows = [(n, n.value) for n in s.every(ast.Assign) if isinstance(n.value, ast.Call) and n.value.args]
+    ends = [(n, c.args[-1]) for n, c in rows if last(c.func) == "Sequential"]
+    return {last(t) for n, end in ends if isinstance(end, ast.Call) and last(end.func) == layer for t in n.targets}
 
 
 def _criteria(s: Syntax) -> set[str]:
@@ -77,13 +76,16 @@ def bare(code: Code, project: Project) -> Iterator[Hazard]:
     s = code.syntax
     for call in s.calls_of("log", "log2"):
         inside = call.args[0] if call.args else receiver(call)
+        while isinstance(inside, ast.Subscript):
+            inside = inside.value
         if inside is None or dotted(call.func).split(".")[0] in ("math", "np", "numpy", "logger", "wandb", "self"):
             continue
         raw = _made_by(s, inside, call) in ("softmax", "sigmoid") or re.search(r"prob", last(inside), re.IGNORECASE)
         if raw and not _SAFE & (names(inside) | _assigned_names(s, inside, call)):
             yield Hazard("log_of_raw", call.lineno)
     for n in s.every(ast.BinOp):
-        if isinstance(n.op, ast.Div) and (why := _may_be_zero(n.right)) and not _numpy_only(n.right):
+        divisor = s.origin(n.right, n)
+        if isinstance(n.op, ast.Div) and (why := _may_be_zero(divisor)) and not _numpy_only(divisor):
             yield Hazard("no_eps", n.lineno, why)
 
 
@@ -122,8 +124,10 @@ def shifted_twice(code: Code, project: Project) -> Iterator[Hazard]:
             yield Hazard("label_shift_twice", call.lineno)
     if not project.mentions("ForCausalLM", "Trainer("):
         return
-    for n in s.every(ast.Dict):
-        pairs = {constant(k): v for k, v in zip(n.keys, n.values, strict=True)}
+    for n in (*s.every(ast.Dict), *s.calls_of("dict")):
+        keys = [k.arg for k in n.keywords] if isinstance(n, ast.Call) else list(map(constant, n.keys))
+        values = [k.value for k in n.keywords] if isinstance(n, ast.Call) else n.values
+        pairs = dict(zip(keys, values, strict=True))
         if "labels" in pairs and "input_ids" in pairs:
             ids, labels = (shift_of(_origin(s, pairs[key], n)) for key in ("input_ids", "labels"))
             if (ids, labels) == ("all but last", "next"):
@@ -156,26 +160,33 @@ def shift_of(value: ast.expr) -> str:
 def in_place(code: Code, project: Project) -> Iterator[Hazard]:
     """A parameter changed in place where gradients are recorded."""
     s = code.syntax
-    for n in s.every(ast.AugAssign):
-        if (
-            last(n.target) in ("weight", "bias")
-            and isinstance(n.target, ast.Attribute)
-            and "data" not in names(n.target)
-        ):
-            around = [a for a in s.above(n) if isinstance(a, ast.With)]
-            if not any(
-                {"no_grad", "inference_mode"} & names(ast.Tuple([i.context_expr for i in w.items])) for w in around
-            ):
-                function = s.function_of(n)
-                if function is None or not any("no_grad" in names(d) for d in function.decorator_list):
-                    yield Hazard("in_place_on_leaf", n.lineno, dotted(n.target))
+    for n in (*s.every(ast.AugAssign), *s.calls_of(*_IN_PLACE)):
+        changed = n.target if isinstance(n, ast.AugAssign) else receiver(n)
+        if changed is None or not _is_parameter(s, changed) or "data" in names(changed):
+            continue
+        around = [i.context_expr for a in s.above(n) if isinstance(a, ast.With) for i in a.items]
+        function = s.function_of(n)
+        around += function.decorator_list if function is not None else []
+        if not {"no_grad", "inference_mode", "set_grad_enabled"} & names(ast.Tuple(around)):
+            yield Hazard("in_place_on_leaf", n.lineno, dotted(changed))
+
+
+_IN_PLACE = ("mul_", "add_", "sub_", "div_", "zero_", "fill_", "copy_", "clamp_")
+
+
+def _is_parameter(s: Syntax, value: ast.expr) -> bool:
+    """Whether a value is a weight: `layer.weight`, or what a loop takes from `model.parameters()`."""
+    if isinstance(value, ast.Attribute):
+        return value.attr in ("weight", "bias")
+    loops = (a for a in s.above(value) if isinstance(a, ast.For) and last(a.target) == last(value))
+    return any(isinstance(a.iter, ast.Call) and last(a.iter.func) == "parameters" for a in loops)
 
 
 @detects("preference_beta_zero")
 def without_beta(code: Code, project: Project) -> Iterator[Hazard]:
     """A preference loss that is multiplied by a beta of zero: it is ln 2 whatever the policy does."""
     for call in code.syntax.calls_of("DPOConfig", "DPOTrainer", "KTOConfig", "KTOTrainer"):
-        beta = constant(keyword(call, "beta"))
+        beta = constant(code.syntax.argument(call, "beta"))
         if isinstance(beta, int | float) and not isinstance(beta, bool) and beta == 0:
             yield Hazard("preference_beta_zero", call.lineno, last(call.func))
 
@@ -281,7 +292,13 @@ def templated(code: Code, project: Project) -> Iterator[Hazard]:
     rendered = [c for c in s.calls_of("apply_chat_template") if constant(keyword(c, "tokenize")) is False]
     if not rendered or "add_special_tokens" in code.source:
         return
-    plain = [c for c in s.calls if last(c.func).endswith("tokenizer") and c.args]
+    owners = {last(receiver(c)) for c in rendered}
+    plain = [
+        c for c in s.calls if c.args and (
+            last(c.func).endswith("tokenizer") or last(c.func) in owners
+            or (last(c.func) == "encode" and last(receiver(c)) in owners)
+        )
+    ]  # fmt: skip
     for call in plain[:1]:
         yield Hazard("special_tokens_twice", rendered[0].lineno)
         yield Hazard("special_tokens_twice", call.lineno)

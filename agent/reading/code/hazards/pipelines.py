@@ -94,7 +94,7 @@ def items(code: Code, project: Project) -> Iterator[Hazard]:
     s = code.syntax
     shared = {
         last(t) for tree in s.trees for n in tree.body
-        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Dict | ast.List) for t in n.targets
+        if isinstance(n, ast.Assign) and _is_container(n.value) for t in n.targets
     }  # fmt: skip
     for function in s.functions:
         if function.name in ("__getitem__", "forward", "training_step"):
@@ -125,10 +125,21 @@ def catches_all(handler: ast.ExceptHandler) -> bool:
     return everything and not any(isinstance(b, ast.Raise) for b in walk(handler))
 
 
+def _is_container(value: ast.expr) -> bool:
+    made = last(value.func) if isinstance(value, ast.Call) else ""
+    return isinstance(value, ast.Dict | ast.List | ast.Set) or made in (
+        "dict",
+        "list",
+        "set",
+        "defaultdict",
+        "OrderedDict",
+    )
+
+
 def _grows(function: Function, shared: set[str]) -> Iterator[Hazard]:
     """Module-level containers that a function adds to."""
     for n in walk(function):
-        if isinstance(n, ast.Call) and last(n.func) in ("append", "extend") and isinstance(n.func, ast.Attribute):
+        if isinstance(n, ast.Call) and last(n.func) in _ADDS and isinstance(n.func, ast.Attribute):
             name = last(n.func.value) if isinstance(n.func.value, ast.Name) else ""
         elif isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript):
             name = last(n.targets[0].value) if isinstance(n.targets[0].value, ast.Name) else ""
@@ -137,6 +148,8 @@ def _grows(function: Function, shared: set[str]) -> Iterator[Hazard]:
         if name in shared:
             yield Hazard("mutable_global", n.lineno, name)
 
+
+_ADDS = ("append", "extend", "setdefault", "add", "update", "insert")
 
 # ----------
 # Generation, rewards and weight updates of an engine.
@@ -152,7 +165,7 @@ def stops(code: Code, project: Project) -> Iterator[Hazard]:
     """A stop string that is a plain word, which an answer may well contain."""
     for call in code.syntax.calls:
         for argument in call.keywords:
-            if argument.arg in _STOPS:
+            if argument.arg in _STOPS and not last(call.func).endswith("Stopping"):
                 yield from _plain_words(argument.value)
     for n in code.syntax.every(ast.Assign):
         if any(last(t).lower() in _STOPS for t in n.targets):
@@ -171,21 +184,38 @@ def _plain_words(value: ast.expr) -> Iterator[Hazard]:
             yield Hazard("stop_string_generic", element.lineno, word)
 
 
+# What is left of a pattern that looks for bare numbers: nothing. `#### (\\d+)` keeps its marks.
+_NUMBER_PARTS = re.compile(r"\\[dDsSbBwW.$]|\[[^\]]*\]|\(\?[:=!<]*|[()?*+{},|.$^\s\d-]")
+
+
 @detects("regex_extraction_last_number")
 def extraction(code: Code, project: Project) -> Iterator[Hazard]:
     """The last number of a completion counts as its answer, whatever it is."""
     if not code.mentions("findall"):
         return
-    for function in code.syntax.functions:
-        searched = [
-            n for n in walk(function)
-            if isinstance(n, ast.Call) and last(n.func) == "findall" and any(r"\d" in str(constant(a)) for a in n.args)
-        ]  # fmt: skip
+    s = code.syntax
+    for function in s.functions:
+        if not any(
+            isinstance(n, ast.Call) and last(n.func) == "findall" and _bare_numbers(s, n) for n in walk(function)
+        ):
+            continue
         for n in walk(function):
             end = n.slice if isinstance(n, ast.Subscript) else None
-            if searched and isinstance(end, ast.UnaryOp) and constant(end.operand) == 1:
-                yield Hazard("regex_extraction_last_number", end.lineno, function.name)
+            rest = isinstance(n, ast.Tuple | ast.List) and len(n.elts) == 2 and isinstance(n.elts[0], ast.Starred)
+            if rest or (isinstance(end, ast.UnaryOp) and constant(end.operand) == 1):
+                yield Hazard("regex_extraction_last_number", getattr(n, "lineno", function.lineno), function.name)
                 break
+
+
+def _bare_numbers(s: Syntax, search: ast.Call) -> bool:
+    """Whether a search is for numbers, with nothing around them."""
+    given: list[ast.expr] = [*search.args]
+    if (owner := receiver(search)) is not None and isinstance(made := s.origin(owner, search), ast.Call):
+        given += made.args
+    patterns = [str(p) for g in given if isinstance(p := constant(s.origin(g, search)), str)]
+    return any(
+        (r"\d" in p or "0-9" in p) and not _NUMBER_PARTS.sub("", p) for p in patterns
+    )  # fmt: skip
 
 
 @detects("unmerge_before_load")
@@ -251,12 +281,39 @@ def rewards(code: Code, project: Project) -> Iterator[Hazard]:
         if not re.search(r"reward|score_fn|compute_score|grade|verif", function.name, re.IGNORECASE):
             continue
         for n in walk(function):
-            if isinstance(n, ast.ExceptHandler) and (n.type is None or last(n.type) in ("Exception", "BaseException")):
-                scored = [b for b in walk(n) if isinstance(b, ast.Return | ast.Pass | ast.Continue)]
-                if scored and not any(isinstance(b, ast.Raise) for b in walk(n)):
-                    yield Hazard("reward_errors_swallowed", n.lineno, function.name)
-        if _returns(function) and isinstance(function.body[-1], ast.If) and not function.body[-1].orelse:
+            caught = isinstance(n, ast.ExceptHandler) and catches_all(n) and any(map(_scores, walk(n)))
+            if caught or (isinstance(n, ast.Call) and _suppresses(n)):
+                yield Hazard("reward_errors_swallowed", getattr(n, "lineno", function.lineno), function.name)
+        if _returns(function) and _falls_through(function.body):
             yield Hazard("reward_returns_nothing", function.lineno, function.name)
+
+
+def _suppresses(call: ast.Call) -> bool:
+    return last(call.func) == "suppress" and bool({"Exception", "BaseException"} & names(call))
+
+
+def _scores(n: ast.AST) -> bool:
+    """Whether a statement goes on without the error: with a score, or with nothing."""
+    set_to = isinstance(n, ast.Assign) and isinstance(constant(n.value), int | float)
+    return set_to or isinstance(n, ast.Return | ast.Pass | ast.Continue)
+
+
+def _falls_through(body: list[ast.stmt]) -> bool:
+    """Whether a block may come to its end without a return."""
+    if not body:
+        return True
+    end = body[-1]
+    if isinstance(end, ast.If):
+        return _falls_through(end.body) or _falls_through(end.orelse)
+    if isinstance(end, ast.Try):
+        tried = _falls_through(end.orelse or end.body) or any(_falls_through(h.body) for h in end.handlers)
+        return tried and _falls_through(end.finalbody)
+    if isinstance(end, ast.With | ast.AsyncWith):
+        return _falls_through(end.body)
+    if isinstance(end, ast.Match):
+        return any(_falls_through(c.body) for c in end.cases)
+    endless = isinstance(end, ast.While) and constant(end.test) is True
+    return not (endless or isinstance(end, ast.Return | ast.Raise))
 
 
 def _returns(function: Function) -> bool:

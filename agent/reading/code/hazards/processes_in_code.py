@@ -388,7 +388,10 @@ def prepared_twice(code: Code, project: Project) -> Iterator[Hazard]:
     s = code.syntax
     seen: dict[str, ast.Call] = {}
     for call in s.calls_of(*_PREPARES):
-        if not _PREPARES[last(call.func)].search(last(receiver(call))):
+        owner = receiver(call)
+        made = s.origin(owner, call) if owner is not None else None
+        owners = [last(owner), last(made.func) if isinstance(made, ast.Call) else ""]
+        if not any(_PREPARES[last(call.func)].search(o) for o in owners):
             continue
         for name in filter(None, map(dotted, call.args)):
             before = seen.get(name)

@@ -248,7 +248,8 @@ def asks_the_driver(code: Code, project: Project) -> Iterator[Hazard]:
     """A program is started and waited for in a loop to ask about the GPU: tenths of a second, or seconds."""
     s = code.syntax
     for call in s.calls_of("check_output", "run", "Popen", "call", "check_call", "popen", "getoutput"):
-        words = [c.value for c in walk(call) if isinstance(c, ast.Constant) and isinstance(c.value, str)]
+        given = (s.origin(a, call) for a in call.args)
+        words = [c.value for a in given for c in walk(a) if isinstance(c, ast.Constant) and isinstance(c.value, str)]
         if any(_DRIVER.match(w) for w in words) and (s.loop_of(call) or _called_in_a_loop(s, project, call)):
             yield Hazard("driver_queried", call.lineno, "nvidia-smi")
 

@@ -70,19 +70,32 @@ def waiting(code: Code, project: Project) -> Iterator[Hazard]:
         if len(unguarded) >= 3 or inner or heavy:
             for call in (heavy or inner or unguarded)[:3]:
                 yield Hazard("item_in_loop", call.lineno, last(call.func))
-        yield from _waits_early(s, loop, unguarded)
+        asked = [c for c in inside if isinstance(c.func, ast.Name) and c.func.id == "float" and not s.guarded(c, loop)]
+        yield from _waits_early(s, loop, sorted([*unguarded, *asked], key=lambda c: c.lineno))
         for call in inside:
-            if last(call.func) in ("cpu", "numpy") and not s.guarded(call, loop):
+            if _fetches(call) and not s.guarded(call, loop):
                 yield Hazard("device_transfer_in_loop", call.lineno, dotted(receiver(call)))
 
 
 def _waits_early(s: Syntax, loop: Loop, unguarded: list[ast.Call]) -> Iterator[Hazard]:
     """A value read in every step while the backward pass is still to be launched: the device runs dry behind it."""
     backward = min(c.lineno for c in s.calls_of("backward", "manual_backward") if s.loop_of(c) is loop)
+    lost = {dotted(receiver(c)) for c in s.calls_of("backward")} | {
+        dotted(a) for c in s.calls_of("backward") for a in c.args
+    }
     for call in unguarded:
-        if last(call.func) in ("item", "tolist") and call.lineno < backward and not _drawn(receiver(call)):
-            yield Hazard("item_before_backward", call.lineno, dotted(receiver(call)))
+        value = receiver(call) if last(call.func) in ("item", "tolist") else None
+        if last(call.func) == "float" and call.args and dotted(call.args[0]) in lost - {""}:
+            value = call.args[0]
+        if value is not None and call.lineno < backward and not _drawn(value):
+            yield Hazard("item_before_backward", call.lineno, dotted(value))
             return
+
+
+def _fetches(call: ast.Call) -> bool:
+    """Whether a call copies a tensor to the host: `x.cpu()`, `x.numpy()`, `x.to("cpu")`."""
+    to_cpu = last(call.func) == "to" and "cpu" in [constant(v) for v in (*call.args, keyword(call, "device"))]
+    return last(call.func) in ("cpu", "numpy") or to_cpu
 
 
 def _drawn(value: ast.expr | None) -> bool:
@@ -130,7 +143,9 @@ def _additions(loop: Loop) -> Iterator[tuple[str, ast.expr, int, bool]]:
     """`x += y`, `x = x + y` and `xs.append(y)` in a loop: name, value, line, whether x is a list."""
     for n in walk(loop, into_functions=False):
         if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add):
-            yield last(n.target), n.value, n.lineno, False
+            listed = n.value.elts if isinstance(n.value, ast.List) else []
+            for value in listed or [n.value]:
+                yield last(n.target), value, n.lineno, bool(listed)
         elif isinstance(n, ast.Call) and last(n.func) == "append" and n.args:
             held = receiver(n)
             yield last(held.value if isinstance(held, ast.Subscript) else held), n.args[0], n.lineno, True

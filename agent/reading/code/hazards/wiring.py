@@ -19,6 +19,7 @@ _UNFREEZES = ("get_peft_model", "add_adapter", "requires_grad_(True)", "requires
 _TAKES = re.compile(
     r"Trainer$|^(?:DistributedDataParallel|DDP|FSDP|FullyShardedDataParallel|prepare|initialize|setup|fit)$"
 )
+_PAD = re.compile(r"[!=]= ?[\w.]*pad_token(?:_id)?\b")  # labels are masked by it
 _KEPT = re.compile(r"^(best|old|prev|previous|init|initial|saved|backup|ema|snapshot)", re.IGNORECASE)
 
 
@@ -96,14 +97,25 @@ def _freezes(s: Syntax) -> Iterator[tuple[int, str]]:
                 isinstance(n, ast.Expr) and isinstance(n.value, ast.Call) and last(n.value.func) == "requires_grad_"
             )
             if off or called:
-                yield n.lineno, dotted(receiver(source))
+                yield n.lineno, _owner(s, receiver(source), loop)
+
+
+def _owner(s: Syntax, held: ast.expr | None, loop: ast.For) -> str:
+    """What parameters are taken of; of each part of something, that: `for layer in model.layers`."""
+    around = (a for a in s.above(loop) if isinstance(a, ast.For) and isinstance(held, ast.Name))
+    taken = next((a.iter for a in around if last(a.target) == last(held)), None)
+    if isinstance(taken, ast.Call):
+        taken = (
+            taken.args[0] if last(taken.func) in ("reversed", "list", "enumerate") and taken.args else receiver(taken)
+        )
+    return dotted(taken) if taken is not None else dotted(held)
 
 
 @detects("lora_target")
 def adapters(code: Code, project: Project) -> Iterator[Hazard]:
     """Which modules adapters are attached to."""
     for call in code.syntax.calls_of("LoraConfig"):
-        targets = keyword(call, "target_modules")
+        targets = code.syntax.argument(call, "target_modules")
         if targets is not None:
             try:
                 value = ast.literal_eval(targets)
@@ -119,8 +131,7 @@ def shared(code: Code, project: Project) -> Iterator[Hazard]:
     s = code.syntax
     for n in s.every(ast.Assign):
         kept = last(n.targets[0])
-        value = n.value
-        if not isinstance(value, ast.Call) or last(value.func) != "state_dict" or not _KEPT.match(kept):
+        if not _KEPT.match(kept) or not (_is_live_state(n.value) or dotted(n.value).split(".")[-1] in _MODELS):
             continue
         if any(isinstance(a, ast.For | ast.While | ast.If) for a in s.above(n)) and code.mentions("backward", "train("):
             yield Hazard("tensor_view_shared", n.lineno, kept)
@@ -128,9 +139,21 @@ def shared(code: Code, project: Project) -> Iterator[Hazard]:
         alias = last(n.targets[0])
         if re.fullmatch(r"(self\.)?(ref|reference|ema|old|target)_?(model|policy|net)", dotted(n.targets[0])) and (
             isinstance(n.value, ast.Name | ast.Attribute) and re.search(r"model$|policy$|net$", last(n.value))
-            and last(n.value) != alias and dotted(n.value).split(".")[-1] in ("model", "policy", "net", "actor")
+            and last(n.value) != alias and dotted(n.value).split(".")[-1] in _MODELS
         ):  # fmt: skip
             yield Hazard("tensor_view_shared", n.lineno, alias)
+
+
+_MODELS = ("model", "policy", "net", "actor")
+
+
+def _is_live_state(value: ast.expr) -> bool:
+    """Whether a value is `x.state_dict()`, or its tensors as they are in a new dict."""
+    if isinstance(value, ast.DictComp):
+        source = value.generators[0].iter
+        plain = isinstance(value.value, ast.Name)
+        return plain and isinstance(source, ast.Call) and _is_live_state(receiver(source) or source)
+    return isinstance(value, ast.Call) and last(value.func) == "state_dict"
 
 
 @detects("reentrant_checkpoint")
@@ -138,8 +161,9 @@ def reentrant(code: Code, project: Project) -> Iterator[Hazard]:
     """Reentrant activation checkpointing, asked for or by default."""
     for call in code.syntax.calls_of("checkpoint", "gradient_checkpointing_enable", "checkpoint_sequential"):
         chosen = keyword(call, "use_reentrant")
-        options = keyword(call, "gradient_checkpointing_kwargs")
-        text = ast.dump(options) if options is not None else ""
+        options = [keyword(call, "gradient_checkpointing_kwargs")]
+        options += call.args[:1] if last(call.func) == "gradient_checkpointing_enable" else []
+        text = " ".join(ast.dump(o) for o in options if o is not None)
         if constant(chosen) is True or ("use_reentrant" in text and "value=True" in text):
             yield Hazard("reentrant_checkpoint", call.lineno, True)
         elif last(call.func) == "checkpoint" and chosen is None and len(call.args) >= 2 and code.mentions(
@@ -152,9 +176,7 @@ def reentrant(code: Code, project: Project) -> Iterator[Hazard]:
 def padding(code: Code, project: Project) -> Iterator[Hazard]:
     """Padding that shares the end token while labels are masked by it, or padding that is never masked."""
     s = code.syntax
-    masked = project.mentions(
-        "DataCollatorForLanguageModeling", "== tokenizer.pad_token_id", "== pad_token_id", "!= tokenizer.pad"
-    )
+    masked = project.mentions("DataCollatorForLanguageModeling") or any(_PAD.search(c.source) for c in project.codes)
     for n in s.every(ast.Assign):
         if (
             last(n.targets[0]) in ("pad_token", "pad_token_id")
@@ -171,6 +193,7 @@ def padding(code: Code, project: Project) -> Iterator[Hazard]:
         key = n.targets[0]
         named = constant(key.slice) if isinstance(key, ast.Subscript) else last(key)
         copied = isinstance(n.value, ast.Call) and last(n.value.func) in ("copy", "clone", "deepcopy")
+        copied = copied or (isinstance(n.value, ast.Attribute) and n.value.attr == "input_ids")
         if named == "labels" and copied and "input_ids" in ast.dump(n.value):
             yield Hazard("labels_unmasked", n.lineno, True)
 
@@ -197,11 +220,18 @@ def counters(code: Code, project: Project) -> Iterator[Hazard]:
     if not project.mentions("torch.compile", "torchdynamo", "TORCH_LOGS"):
         return
     s = code.syntax
-    for n in s.every(ast.AugAssign):
+    for n in (*s.every(ast.AugAssign), *(a for a in s.every(ast.Assign) if _counts_up(a))):
+        target = n.target if isinstance(n, ast.AugAssign) else n.targets[0]
         function = s.function_of(n)
         called = function is not None and function.name in ("forward", "update", "step", "__call__")
-        if called and dotted(n.target).startswith("self.") and not {"no_grad", "tensor"} & names(n.value):
-            yield Hazard("compiled_counter", n.lineno, dotted(n.target))
+        if called and dotted(target).startswith("self.") and not {"no_grad", "tensor"} & names(n.value):
+            yield Hazard("compiled_counter", n.lineno, dotted(target))
+
+
+def _counts_up(n: ast.Assign) -> bool:
+    """`self.step = self.step + 1`."""
+    value = n.value
+    return isinstance(value, ast.BinOp) and dotted(value.left) == dotted(n.targets[0]) != ""
 
 
 # ----------

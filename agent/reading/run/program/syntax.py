@@ -108,14 +108,40 @@ class Syntax:
         return False
 
     def assigned(self, name: str, scope: ast.AST) -> list[ast.expr]:
-        """What is assigned to a plain name in a scope."""
+        """What is assigned to a plain name in a scope, alone or beside others (`x, y = a, b`)."""
         found: list[ast.expr] = []
         for n in walk(scope):
             targets = n.targets if isinstance(n, ast.Assign) else [n.target] if isinstance(n, ast.AnnAssign) else []
             value = n.value if isinstance(n, ast.Assign | ast.AnnAssign) else None
-            if value is not None and any(isinstance(t, ast.Name) and t.id == name for t in targets):
-                found.append(value)
+            if value is None:
+                continue
+            pairs = [(t, value) for t in targets]
+            for t in targets:
+                if isinstance(t, ast.Tuple) and isinstance(value, ast.Tuple) and len(t.elts) == len(value.elts):
+                    pairs += zip(t.elts, value.elts, strict=True)
+            found += [v for t, v in pairs if isinstance(t, ast.Name) and t.id == name]
         return found
+
+    def argument(self, call: ast.Call, name: str) -> ast.expr | None:
+        """A keyword argument, also from a dict of options (`**kw`), and what a name stands for that is set once."""
+        value = keyword(call, name)
+        for more in (k.value for k in call.keywords if k.arg is None and value is None):
+            held = self.origin(more, call)
+            if isinstance(held, ast.Dict):
+                value = next((v for k, v in zip(held.keys, held.values, strict=True) if constant(k) == name), value)
+            elif isinstance(held, ast.Call) and last(held.func) == "dict":
+                value = keyword(held, name) or value
+        return None if value is None else self.origin(value, call)
+
+    def origin(self, value: ast.expr, at: ast.AST) -> ast.expr:
+        """What a plain name stands for at a node: its one assignment in the scope, or at the top of the module."""
+        if not isinstance(value, ast.Name):
+            return value
+        scope = self.scope_of(at)
+        made = self.assigned(value.id, scope)
+        if not made and (root := next((n for n in self.above(at) if isinstance(n, ast.Module)), None)) is not None:
+            made = self.assigned(value.id, root)
+        return made[0] if len(made) == 1 else value
 
 
 def parse(source: str) -> tuple[list[ast.Module], int]:

@@ -52,7 +52,7 @@ READ = {
     "by a name that is put together": HEAD + "kind = torch.ones(1)\n" + PARSER.replace("a =", "args = a =") + "r = getattr(args, f'{kind}_rank')\n" + LOOP,
     "spread over a library's call": HEAD + "from peft import LoraConfig\n" + PARSER + "LoraConfig(**vars(a))\n" + LOOP,
     "by a library that is given all": HEAD + "import deepspeed\n" + PARSER + "deepspeed.initialize(args=a)\n" + LOOP,
-    "by the library whose class it extends": HEAD + "from transformers import TrainingArguments\n" + FIELDS.replace("class Config:", "class Config(TrainingArguments):") + LOOP,
+    "by the library whose class it extends": HEAD + "from transformers import TrainingArguments\n" + FIELDS.replace("class Config:", "class Config(TrainingArguments):").replace("False", "True") + LOOP,
     "by a function that is called": HEAD + "from peft import LoraConfig\n" + PARSER + ADAPTER + LOOP + "adapt(model)\n",
     "an excerpt that reads nothing at all": "p.add_argument('--lr', default=0.1)\np.add_argument('--lora-rank', dest='lora_rank', default=16)\n",
 }  # fmt: skip

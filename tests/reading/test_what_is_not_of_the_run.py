@@ -18,6 +18,7 @@ LOG = "the letters are trained\nstep 0 loss 0.000\nstep 1 loss 0.333\n"
     [
         ("Why does wide.log look so bad?", {"logs/narrow.log", "logs/deep.log"}),
         ("Why does wide.log do worse than narrow.log?", {"logs/deep.log"}),
+        ("wide.log is like that of run_narrow.sh, why?", {"logs/deep.log"}),
         ("Why is everything worse than narrow.log?", set()),
         ("Is wide.log worse than the others?", set()),
         ("Why does the loss not fall?", set()),

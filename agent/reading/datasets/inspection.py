@@ -141,13 +141,13 @@ def _repeats(ws: Workspace, looked: Look, shown: Counter[str], out: Findings) ->
             out.add("duplicates", ws.cite(looked.source.file, line, "data.duplicates", round(share, 3)))
 
 
-def letters(text: str) -> int:
+def _letters(text: str) -> int:
     return sum(map(str.isalpha, text[:2000]))
 
 
 def _lengths(ws: Workspace, looked: Look, found: Lengths, limit: int | None, out: Findings) -> None:
     rows, counts = looked.rows, found.tokens
-    if not any(letters(text) >= WORDS for row in rows[:EACH * TOTAL] for text in row.texts()):
+    if not any(_letters(text) >= WORDS for row in rows[:EACH * TOTAL] for text in row.texts()):
         return  # numbers and short labels are not read by a tokenizer
     order = sorted(range(len(rows)), key=lambda n: -counts[n])
     longest, median, high = counts[order[0]], found.quantile(0.5), found.quantile(0.95)

@@ -79,8 +79,14 @@ def _unnamed(files: list[RunFile], question: str, root: str) -> dict[str, str]:
         named = {name for name in units if _is_named(name, question)}
         if any(not _only_compared(name, question) for name in named):
             why = f"the question is about {', '.join(sorted(named))}"
-            aside |= {place: why for name in units.keys() - named for place in units[name]}
+            others = [name for name in units.keys() - named if not _is_spoken(name, question)]
+            aside |= {place: why for name in others for place in units[name]}
     return aside
+
+
+def _is_spoken(name: str, question: str) -> bool:
+    """Whether a name stands anywhere in a question, also as a part of a longer one: `run_inputs.sh` of `inputs`."""
+    return re.search(rf"(?<![A-Za-z\d]){re.escape(name)}(?![A-Za-z\d])", question, re.IGNORECASE) is not None
 
 
 def _only_compared(name: str, question: str) -> bool:

@@ -289,7 +289,14 @@ def test_modules_that_import_from_one_another_in_a_circle_cost_nothing(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("switch", "told"), [("amp: false\n", []), ("amp: true\n", ["fp16"]), ("", ["fp16"]), ("use_amp: false\n", [])]
+    ("switch", "told"),
+    [
+        ("amp: false\n", []),
+        ("amp: true\n", ["fp16"]),
+        ("", ["fp16"]),
+        ("use_amp: false\n", []),
+        ("fp16: false\n", ["fp16"]),
+    ],
 )
 def test_what_a_switch_beside_it_turns_off_has_no_effect(tmp_path: Path, switch: str, told: list[str]) -> None:
     reading = read_settings(made(tmp_path, {"config.yaml": f"{switch}amp_dtype: float16\nlr: 0.1\nbatch_size: 4\n"}))
@@ -298,7 +305,7 @@ def test_what_a_switch_beside_it_turns_off_has_no_effect(tmp_path: Path, switch:
 
 def test_lists_of_what_may_be_chosen_and_tables_of_a_module_are_no_settings(tmp_path: Path) -> None:
     code = (
-        "SHARDING_STRATEGY = ['FULL_SHARD', 'NO_SHARD']\nOPTIMIZER_NAME = 'optimizer'\n"
+        "SHARDING_STRATEGY = ['FULL_SHARD', 'NO_SHARD']\nOPTIMIZER_NAME = 'optimizer.pt'\n"
         "_LOADER_KWARGS = {'num_workers': 0, 'pin_memory': False}\nDEFAULTS = {'learning_rate': 0.1}\nBATCH_SIZE = 4\n"
     )
     assert {s.key for s in read_settings(made(tmp_path, {"train.py": code})).all} == {"learning_rate", "BATCH_SIZE"}

@@ -68,6 +68,39 @@ def test_what_is_given_anew_after_the_print_is_not_known_by_it(tmp_path) -> None
     assert reached(tmp_path / "after", {"train.py": after, "train.log": log}, "mark = 1") == [UNTOLD]
 
 
+@pytest.mark.parametrize(
+    "between",
+    [
+        "args.amp = bool(other)\nprint(args.kind)\n",  # a print of one argument is none of all
+        "setattr(args, 'amp', True)\n",
+        "vars(args).update(other)\n",
+        "args.__dict__.update(other)\n",
+    ],
+)
+def test_ways_to_give_an_argument_anew(tmp_path, between) -> None:
+    source = OPTIONS.format(test="args.amp", more="").replace("if args.amp", f"{between}if args.amp")
+    log = SHOWN.format(amp=False, gpus="", kind="a")
+    assert reached(tmp_path, {"train.py": source, "train.log": log}, "mark = 1") == [UNTOLD]
+
+
+def test_the_config_of_a_model_is_not_what_was_printed_as_arguments(tmp_path) -> None:
+    source = OPTIONS.format(test="config.amp", more="config = make(args)\n")
+    source = source.replace(
+        "import argparse, os\n", "import argparse, os\nfrom transformers import AutoConfig as make\n"
+    )
+    files = {"train.py": source, "train.log": SHOWN.format(amp=False, gpus="", kind="a")}
+    assert reached(tmp_path / "other", files, "mark = 1") == [UNTOLD]
+    files["train.py"] = source.replace("print(args)", "print(config)")
+    assert reached(tmp_path / "printed", files, "mark = 1") == [NO]
+
+
+@pytest.mark.parametrize(("test", "state"), [("args.amp and torch.cuda.is_available()", NO), ("args.amp", SURELY)])
+def test_parts_of_a_test_are_decided_by_whatever_tells(tmp_path, test, state) -> None:
+    source = OPTIONS.format(test=test, more="import torch\n").replace("training", "using device: cpu, training")
+    log = SHOWN.format(amp=True, gpus="", kind="a").replace("training", "using device: cpu, training")
+    assert reached(tmp_path, {"train.py": source, "train.log": log}, "mark = 1") == [state]
+
+
 def test_runs_that_printed_different_arguments_decide_nothing(tmp_path) -> None:
     logs = {f"{n}.log": SHOWN.format(amp=n == "a", gpus="", kind="a") for n in ("a", "b")}
     assert reached(tmp_path, {"train.py": OPTIONS.format(test="args.amp", more=""), **logs}, "mark = 1") == [UNTOLD]
@@ -97,11 +130,18 @@ def test_what_bodies_still_had_before_them_where_the_run_died_did_not_run(tmp_pa
     files["train.log"] = log
     assert reached(tmp_path / "a", files, "after = 1", "loader =", "called for", "done = 1") == [NO] * 4
     assert reached(tmp_path / "a", files, "start = 1", "rows = load", "fit({})") == [SURELY] * 3
+    by_module = files | {
+        "train.py": "import steps\n" + DIES.format(before=""),
+        "steps.py": "import train\ntrain.fit({})\n",
+    }
+    by_module["train.log"] = (
+        log.replace("line 13", "line 14").replace("line 10", "line 11").replace("line 3, in fit", "line 4, in fit")
+    )
+    assert NO not in reached(tmp_path / "e", by_module, "after = 1")
     looped = files | {"train.py": DIES.format(before="for _ in range(3): ")}
     assert reached(tmp_path / "b", looped, "done = 1") == [NO]
     twice = files | {"train.py": DIES.format(before="").replace("    fit({})", "    fit({}) or fit({})")}
     assert NO not in reached(tmp_path / "c", twice, "after = 1", "called for")
-    (tmp_path / "c" / "second.log").write_text("training of letters starts\n")
     assert NO not in reached(tmp_path / "d", files | {"second.log": "training of letters starts\n"}, "after = 1")
 
 

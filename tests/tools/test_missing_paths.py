@@ -52,6 +52,11 @@ def test_other_words_for_it(tmp_path, error) -> None:
     assert found(tmp_path, error, config_yaml="data: sets/mail.csv\n")["path.written"] == ("data", "config.yaml", 1)
 
 
+def test_a_word_that_names_a_folder_is_no_path(tmp_path) -> None:
+    error = "FileNotFoundError: [Errno 2] No such file or directory: 'data/mail.csv'"
+    assert not found(tmp_path, error, train_py="rows = batch['data']\nopen('data' + name)\n")
+
+
 def test_a_file_of_that_name_in_another_folder(tmp_path) -> None:
     error = "FileNotFoundError: [Errno 2] No such file or directory: 'sets/mail.csv'"
     assert found(tmp_path / "a", error, Data__mail="x") == {}
@@ -70,6 +75,8 @@ def test_a_file_of_that_name_in_another_folder(tmp_path) -> None:
         "ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
         "ValueError: loss/total does not decrease",
         "KeyError: 'a/b'",
+        "OSError: a/b does not exist on the Hugging Face Hub",
+        "RepositoryNotFoundError: 404 Client Error. Repository a/b not found",
     ],
 )
 def test_no_path_of_the_run(tmp_path, error) -> None:

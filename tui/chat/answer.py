@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 from textual.containers import Grid, Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Static
@@ -45,20 +44,10 @@ class Answer(Vertical):
     Answer .foot { color: $text-muted; padding: 1 0 0 0; }
     """
 
-    class Laid(Message):
-        """An answer has got its size, or another one."""
-
-        def __init__(self, answer: Answer) -> None:
-            super().__init__()
-            self.answer = answer
-
     def __init__(self, report: Report, whole: bool = False) -> None:
         super().__init__()
         self.report = report
         self._whole = whole
-
-    def on_resize(self) -> None:
-        self.post_message(self.Laid(self))
 
     def compose(self) -> ComposeResult:
         o = outline(self.report)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Region
 from textual.widgets import Static
 
 from ..text import said
@@ -59,11 +60,12 @@ class Transcript(VerticalScroll, can_focus=True):
         self._entries: deque[Vertical | Static] = deque()
         self._writing: Writing | None = None
         self._led: Answer | None = None  # the answer that is to be seen from its first line
+        self._led_at = Region()  # where it was when it was last put into its place
         self._scrolled = False  # by somebody, since the conversation last chose its place by itself
 
     def on_mount(self) -> None:
         self.anchor()
-        self.screen.screen_layout_refresh_signal.subscribe(self, lambda screen: self._tell_below())
+        self.screen.screen_layout_refresh_signal.subscribe(self, lambda screen: self._laid_out())
 
     @property
     def below(self) -> int:
@@ -178,12 +180,17 @@ class Transcript(VerticalScroll, can_focus=True):
         """See an answer from its first line: the verdict is what is waited for."""
         if self.scroll_y >= 0:  # below it the whole conversation has room, and stands at the end of the screen
             self.anchor(False)
-        self._led, self._scrolled = shown, False
+        self._led, self._led_at, self._scrolled = shown, Region(), False
 
-    def on_answer_laid(self, message: Answer.Laid) -> None:
-        """An answer has a size, the first or another: its place can be told once the rest is laid out too."""
-        message.stop()
-        if message.answer is self._led:
+    def _laid_out(self) -> None:
+        """Everything has its place. The answer that leads may have a first or another one, seen or not.
+
+        An answer that begins below the screen hears of no size of its own.
+        """
+        self._tell_below()
+        at = self._led.virtual_region if self._led is not None and self._led.is_mounted else self._led_at
+        if at != self._led_at:
+            self._led_at = at
             self.call_after_refresh(self._place, not self.reading)
 
     def _place(self, free: bool) -> None:

@@ -21,7 +21,7 @@ from ..run.what_ran import Program
 from ..run.workspace import Workspace
 from ..settings.forms.effective import Effective
 from ..settings.settings import read_settings
-from .conditions import PERHAPS, SURELY, UNTOLD
+from .conditions import PERHAPS, SURELY, UNTOLD, holds
 from .printed import Printed
 from .reach import Reach
 
@@ -160,12 +160,14 @@ class Circumstances:
         self, code: Effective | None, program: str, printed: Printed, source: str, test: ast.expr
     ) -> bool | None:
         """Whether a condition holds: by what the program printed or was given, or because the run was on the CPU."""
-        found = printed.holds(test)
-        if found is None and code is not None:
-            found = code.decided(program, source, test)
-        if found is not None or not self._says_cpu:
-            return found
-        return _without_cuda(self._sources[source], test)
+
+        def part(of: ast.expr) -> bool | None:
+            found = printed.holds(of)
+            found = code.decided(program, source, of) if found is None and code is not None else found
+            return _without_cuda(self._sources[source], of) if found is None and self._says_cpu else found
+
+        found = holds(test, part)
+        return code.decided(program, source, test) if found is None and code is not None else found
 
     def _printed_by(self, program: Program) -> dict[str, Any]:
         """Arguments that the program's logs show, where they agree."""
@@ -285,16 +287,9 @@ _DEVICES_NAMED = ("type", "device", "device_type")  # `x.device.type == "cuda"`
 
 
 def _without_cuda(s: Syntax, test: ast.expr, depth: int = 0) -> bool | None:
-    """Whether a condition holds where there is no GPU; None where that does not decide it."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = _without_cuda(s, test.operand, depth)
-        return None if inner is None else not inner
-    if isinstance(test, ast.BoolOp):
-        sides = [_without_cuda(s, v, depth) for v in test.values]
-        ends = isinstance(test.op, ast.Or)
-        return ends if ends in sides else None if None in sides else not ends
+    """Whether a condition without `and`, `or` and `not` holds without a GPU; None where that decides nothing."""
     if isinstance(test, ast.IfExp):  # True if torch.cuda.is_available() else False
-        side = _without_cuda(s, test.test, depth)
+        side = holds(test.test, lambda part: _without_cuda(s, part, depth))
         chosen = constant(test.body if side else test.orelse)
         return chosen if side is not None and isinstance(chosen, bool) else None
     if isinstance(test, ast.Call):
@@ -306,7 +301,7 @@ def _without_cuda(s: Syntax, test: ast.expr, depth: int = 0) -> bool | None:
     if isinstance(test, ast.Name | ast.Attribute) and depth < 2:
         name = dotted(test)
         set_to = [n.value for n in s.every(ast.Assign) if any(dotted(t) == name for t in n.targets)]
-        return _without_cuda(s, set_to[0], depth + 1) if len(set_to) == 1 else None
+        return holds(set_to[0], lambda part: _without_cuda(s, part, depth + 1)) if len(set_to) == 1 else None
     return None
 
 

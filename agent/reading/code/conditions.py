@@ -107,6 +107,18 @@ class Conditions:
         return frozenset(k.arg for s in self._sources.values() for c in s.calls for k in c.keywords if k.arg)
 
 
+def holds(test: ast.expr, part: Callable[[ast.expr], bool | None]) -> bool | None:
+    """Whether a test holds by what is known of its parts: `not`, `and` and `or` over true, false and unknown."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = holds(test.operand, part)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        sides = [holds(v, part) for v in test.values]
+        decisive = isinstance(test.op, ast.Or)
+        return decisive if decisive in sides else None if None in sides else not decisive
+    return part(test)
+
+
 def _arguments(f: Function) -> Iterator[ast.arg]:
     a = f.args
     yield from (*a.posonlyargs, *a.args, *a.kwonlyargs, *(x for x in (a.vararg, a.kwarg) if x is not None))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..run.program.syntax import Syntax, constant, last
+from ..run.program.syntax import Syntax, constant, last, receiver
 
 # What arguments are called where a program keeps them: `self.args.use_amp`, `opt["use_amp"]`.
 _ARGUMENTS = re.compile(
     r"^_?(?:(?:cmd|train|model|my)_?)?(?:args?|arguments|opts?|options?|cfg|conf|config|hparams|hps?|flags)$", re.I
 )
+_PRINTS = ("print", "pprint", "info", "debug", "warning", "log", "write")
 _UNKNOWN = object()
 
 
@@ -25,22 +26,17 @@ class Printed:
     """
 
     def __init__(self, values: Mapping[str, Any], sources: Mapping[str, Syntax]) -> None:
-        moved = {key for s in sources.values() for key in _given_anew(s)} if values else set[str]()
-        self._values = {k: v for k, v in values.items() if k not in moved}
+        shown = {name: dict(_shown(s)) for name, s in sources.items()} if values else {}
+        # A model has a `config` too: that name means the arguments only where a program prints them by it.
+        self._owners = {"args", "opt", "opts", "options", "flags", "FLAGS"}.union(*shown.values())
+        moved = {key for name, s in sources.items() for key in _given_anew(s, shown[name])} if values else set[str]()
+        put_in = any(_changed_as_a_whole(s) for s in sources.values()) if values else False
+        self._values = {} if put_in else {k: v for k, v in values.items() if k not in moved}
 
     def holds(self, test: ast.expr) -> bool | None:
-        """Whether a test holds; None where its parts are not all known."""
+        """Whether a test without `and`, `or` and `not` holds; None where its parts are not all known."""
         if not self._values:
             return None
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            inner = self.holds(test.operand)
-            return None if inner is None else not inner
-        if isinstance(test, ast.BoolOp):
-            parts = [self.holds(v) for v in test.values]
-            decisive = isinstance(test.op, ast.Or)
-            if decisive in parts:
-                return decisive
-            return None if None in parts else not decisive
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             return _compared(self._value(test.left), test.ops[0], self._value(test.comparators[0]))
         value = self._value(test)
@@ -53,7 +49,7 @@ class Printed:
         if isinstance(node, ast.Tuple | ast.List | ast.Set):
             held = [self._value(e) for e in node.elts]
             return _UNKNOWN if _UNKNOWN in held else held
-        if not isinstance(node, ast.Attribute | ast.Subscript) or not _ARGUMENTS.match(last(node.value)):
+        if not isinstance(node, ast.Attribute | ast.Subscript) or last(node.value) not in self._owners:
             return _UNKNOWN
         return self._values.get(str(node.attr if isinstance(node, ast.Attribute) else constant(node.slice)), _UNKNOWN)
 
@@ -75,20 +71,27 @@ def _compared(left: Any, how: ast.cmpop, right: Any) -> bool | None:
         return None
 
 
-def _given_anew(s: Syntax) -> set[str]:
-    """Arguments that a source assigns, but for what it does before it prints them all."""
-    prints = [c.lineno for c in s.calls for a in (*c.args, *(k.value for k in c.keywords))
-              if _shows(last(c.func)) and any(_ARGUMENTS.match(last(n)) for n in ast.walk(a) if last(n))]  # fmt: skip
-    found = set[str]()
+def _shown(s: Syntax) -> Iterator[tuple[str, int]]:
+    """What a source prints all of, by its name, and the last line that does: `print(args)`, `log.info(vars(opt))`."""
+    for call in (c for c in s.calls if last(c.func) in _PRINTS):
+        for n in (n for given in (*call.args, *(k.value for k in call.keywords)) for n in ast.walk(given)):
+            part = isinstance(s.parents.get(n), ast.Attribute | ast.Subscript)
+            if isinstance(n, ast.Name | ast.Attribute) and _ARGUMENTS.match(last(n)) and not part:
+                yield last(n), call.lineno
+
+
+def _given_anew(s: Syntax, shown: Mapping[str, int]) -> Iterator[str]:
+    """Arguments that a source assigns, but for what it does at its top before it prints them all."""
     for n in s.every(ast.Attribute, ast.Subscript):
-        if not isinstance(n.ctx, ast.Store) or not _ARGUMENTS.match(last(n.value)):
-            continue
-        key = n.attr if isinstance(n, ast.Attribute) else constant(n.slice)
-        before = s.function_of(n) is None and n.lineno < max(prints, default=0)
-        if isinstance(key, str) and not before:
-            found.add(key)
-    return found
+        if isinstance(n.ctx, ast.Store) and _ARGUMENTS.match(last(n.value)):
+            key = n.attr if isinstance(n, ast.Attribute) else constant(n.slice)
+            before = s.function_of(n) is None and n.lineno < shown.get(last(n.value), 0)
+            if isinstance(key, str) and not before:
+                yield key
 
 
-def _shows(name: str) -> bool:
-    return name in ("print", "pprint", "info", "debug", "warning", "log", "write", "print_args")
+def _changed_as_a_whole(s: Syntax) -> bool:
+    """Whether any argument may be given anew: `setattr(args, name, value)`, `vars(args).update(...)`."""
+    into = [c.args[0] for c in s.calls_of("setattr") if c.args]
+    into += [n for c in s.calls_of("update") if (owner := receiver(c)) is not None for n in ast.walk(owner)]
+    return any(isinstance(n, ast.expr) and _ARGUMENTS.match(last(n)) for n in into)

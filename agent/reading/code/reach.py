@@ -118,9 +118,8 @@ class Reach:
             return True
         s = self.sources[source]
         named = [n for n in s.every(ast.Name, ast.Attribute) if last(n) == body.name]
-        if len(named) != 1 or deep > _DEEP or isinstance(s.parents.get(body), ast.ClassDef):
-            return False
-        if any(a.name == body.name for o in self.sources.values() for n in o.every(ast.ImportFrom) for a in n.names):
+        others = [o for name, o in self.sources.items() if name != source]
+        if len(named) != 1 or deep > _DEEP or any(_may_use(o, body.name) for o in others):
             return False
         around = s.function_of(named[0])
         loops = any(isinstance(a, Loop) for a in _up_to(s, named[0], around))
@@ -328,6 +327,12 @@ def _left(s: Syntax, end: ast.stmt) -> list[tuple[int, int]]:
             break
         inner = above
     return found
+
+
+def _may_use(s: Syntax, name: str) -> bool:
+    """Whether another source imports a function of that name, or asks a module or an object for one."""
+    imported = any(a.name == name for n in s.every(ast.ImportFrom) for a in n.names)
+    return imported or any(n.attr == name for n in s.every(ast.Attribute))
 
 
 def _up_to(s: Syntax, node: ast.AST, body: ast.AST | None) -> Iterator[ast.AST]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..run.workspace import Workspace
 
 DAMAGE = ("encoding_damage", "control_characters")
+SEEN = 40  # rows that are looked at for text
 WORDS = 12  # letters of one field from which on it is a text with a length in tokens
 TRACE = 0.002  # share of records below which damaged characters are a fact about real text, not a finding
 EACH = 3  # rows shown of one key in one file
@@ -147,7 +148,7 @@ def _letters(text: str) -> int:
 
 def _lengths(ws: Workspace, looked: Look, found: Lengths, limit: int | None, out: Findings) -> None:
     rows, counts = looked.rows, found.tokens
-    if not any(_letters(text) >= WORDS for row in rows[:EACH * TOTAL] for text in row.texts()):
+    if not any(_letters(text) >= WORDS for row in rows[:SEEN] for text in row.texts()):
         return  # numbers and short labels are not read by a tokenizer
     order = sorted(range(len(rows)), key=lambda n: -counts[n])
     longest, median, high = counts[order[0]], found.quantile(0.5), found.quantile(0.95)

@@ -297,10 +297,10 @@ def _held(leaf: Leaf, node: ast.expr, name: str, code: Effective) -> Iterator[tu
 
 
 def _is_table(key: str, value: Any) -> bool:
-    """Whether a constant lists what may be chosen, or names a thing by its own name: `OPTIMIZER_NAME = "optimizer"`."""
+    """Whether a constant lists choices, or names a thing by its own name: `OPTIMIZER_NAME = "optimizer.pt"`."""
     if isinstance(value, list):
         return len(value) > 1 and all(isinstance(v, str) for v in value)
-    return isinstance(value, str) and value.lower() in key.lower().split("_")
+    return isinstance(value, str) and value.lower().partition(".")[0] in key.lower().split("_")
 
 
 def is_open(value: Any, template: bool = True) -> bool:
@@ -457,7 +457,7 @@ def _settled(found: list[Setting], ran: Ran) -> list[Setting]:
 
 
 def _switched_off(found: list[Setting]) -> set[tuple[str, bool, str]]:
-    """Keys that have no effect, with their files: what switches them on is off beside them, or in all of the run."""
+    """Keys that have no effect, with their files: what switches them on is off beside them."""
     said: dict[tuple[str, bool, str], set[bool]] = defaultdict(set)
     for s in found:
         if isinstance(s.value, bool):

@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 from ...core.types import Evidence, ToolResult
 from ...reading.logs.failures import failures
 from ...reading.logs.tracebacks import Failure
-from ...reading.run.files import Line, RunFile
 from ...reading.run.workspace import Workspace
 from ..tool import clean, finding, not_applicable, tool
 
@@ -25,6 +24,7 @@ _BEFORE = re.compile(  # "path: No such file or directory"
     r"(?:no such file or directory|permission denied|does not exist|not found)"
 )
 _INSTALLED = re.compile(r"site-packages|dist-packages|/lib/python|\.so\b|\.py$")
+_ON_THE_HUB = re.compile(r"(?i)hugging ?face|https?://|\bhub\b|\brepo(?:sitory)?\b")  # a name there is no path
 _NAMED = r"(?P<name>[\w.\-]+)['\"]?\s*(?:[:=]|,\s*(?:type\s*=\s*\w+,\s*)?default\s*=)\s*[rbuf]*['\"]?$"
 
 
@@ -51,7 +51,7 @@ def _wanted(ws: Workspace) -> Iterator[tuple[str, Failure]]:
     for unit in failures(ws).units[:20]:
         for text in (unit.message, *(t for _, t in unit.details)):
             m = _MISSING.search(text) or _BEFORE.search(text)
-            path = m["path"].rstrip(".").replace("\\", "/") if m else ""
+            path = m["path"].rstrip(".").replace("\\", "/") if m and not _ON_THE_HUB.search(text) else ""
             if len(path) > 3 and not _INSTALLED.search(path):
                 yield path, unit
 
@@ -63,8 +63,8 @@ def _written(ws: Workspace, path: str) -> Iterator[Evidence]:
     sources = sorted(sources, key=lambda f: f.name not in ran)[:FILES]
     for part in _parts(path):
         form = re.compile(rf"(?<![\w./~\-]){re.escape(part)}(?=/?(?:['\"\s,;)}}\]]|/\w|$))")
-        for file in sources:
-            for line in _lines(ws, file):
+        for file in (f for f in sources if f.size <= BYTES and part.encode() in ws.read(f, BYTES)):
+            for line in ws.lines(file):
                 if (m := form.search(line.text)) is not None and not line.text.lstrip().startswith("#"):
                     named = re.search(_NAMED, line.text[: m.start()])
                     yield ws.cite(file, line, "path.written", named["name"].lstrip("-") if named else part)
@@ -72,15 +72,9 @@ def _written(ws: Workspace, path: str) -> Iterator[Evidence]:
 
 
 def _parts(path: str) -> list[str]:
-    """A path, then the folders above it that still tell something: two names of an absolute one, one of another."""
-    folders = [str(f) for f in PurePosixPath(path).parents]
-    least = 2 if path.startswith("/") else 1
-    return [path, *(f for f in folders if sum(p not in ("/", ".") for p in PurePosixPath(f).parts) >= least)]
-
-
-def _lines(ws: Workspace, file: RunFile) -> Iterator[Line]:
-    if file.size <= BYTES:
-        yield from ws.lines(file)
+    """A path, then the folders above it that still tell something: of one name alone (`data`) any word might."""
+    folders = [f for f in PurePosixPath(path).parents if sum(p not in ("/", ".") for p in f.parts) > 1]
+    return [path, *map(str, folders)]
 
 
 def _elsewhere(ws: Workspace, path: str, unit: Failure) -> Iterator[Evidence]:

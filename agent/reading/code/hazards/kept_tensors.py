@@ -79,10 +79,9 @@ def cycles(code: Code, project: Project) -> Iterator[Hazard]:
     spelled = {"cycle", "itertools.cycle"}
     spelled |= {a.asname for n, a in imports if isinstance(n, ast.ImportFrom) and a.name == "cycle" and a.asname}
     spelled |= {f"{a.asname}.cycle" for _, a in imports if a.name == "itertools" and a.asname}
-    for call in code.syntax.calls:
+    for call in (c for c in code.syntax.calls if dotted(c.func) in spelled):
         given = call.args[0] if call.args else None
-        loads = isinstance(given, ast.Call) or bool(re.search(r"loader|dl$", last(given), re.IGNORECASE))
-        if loads and dotted(call.func) in spelled:
+        if isinstance(given, ast.Call) or re.search(r"loader|dl$", last(given), re.IGNORECASE):
             yield Hazard("cycle_keeps_batches", call.lineno, last(given))
 
 

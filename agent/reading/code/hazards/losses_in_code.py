@@ -29,11 +29,12 @@ def softmax_twice(code: Code, project: Project) -> Iterator[Hazard]:
         elif made == "log_softmax":
             yield Hazard("logsoftmax_twice", call.lineno, made)
     own = project.mentions("nll_loss(", "NLLLoss")  # the loss that log-probabilities are for
+    softmax, log_softmax = {"softmax", *_ends_in(s, "Softmax")}, {"log_softmax", *_ends_in(s, "LogSoftmax")}
     for n in (n for f in s.functions if f.name == "forward" for n in walk(f) if isinstance(n, ast.Return)):
         made = last(n.value.func) if isinstance(n.value, ast.Call) else ""
-        if made == "softmax" or made in _ends_in(s, "Softmax"):
+        if made in softmax:
             yield Hazard("softmax_before_cross_entropy", n.lineno, "the model returns probabilities")
-        elif not own and (made == "log_softmax" or made in _ends_in(s, "LogSoftmax")):
+        elif made in log_softmax and not own:
             yield Hazard("logsoftmax_twice", n.lineno, "the model returns log-probabilities")
 
 
@@ -84,8 +85,8 @@ def bare(code: Code, project: Project) -> Iterator[Hazard]:
         if raw and not _SAFE & (names(inside) | _assigned_names(s, inside, call)):
             yield Hazard("log_of_raw", call.lineno)
     for n in s.every(ast.BinOp):
-        divisor = s.origin(n.right, n)
-        if isinstance(n.op, ast.Div) and (why := _may_be_zero(divisor)) and not _numpy_only(divisor):
+        divisor = s.origin(n.right, n) if isinstance(n.op, ast.Div) else None
+        if divisor is not None and (why := _may_be_zero(divisor)) and not _numpy_only(divisor):
             yield Hazard("no_eps", n.lineno, why)
 
 

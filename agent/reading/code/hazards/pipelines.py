@@ -127,13 +127,7 @@ def catches_all(handler: ast.ExceptHandler) -> bool:
 
 def _is_container(value: ast.expr) -> bool:
     made = last(value.func) if isinstance(value, ast.Call) else ""
-    return isinstance(value, ast.Dict | ast.List | ast.Set) or made in (
-        "dict",
-        "list",
-        "set",
-        "defaultdict",
-        "OrderedDict",
-    )
+    return isinstance(value, ast.Dict | ast.List | ast.Set) or made in _CONTAINERS
 
 
 def _grows(function: Function, shared: set[str]) -> Iterator[Hazard]:
@@ -149,6 +143,7 @@ def _grows(function: Function, shared: set[str]) -> Iterator[Hazard]:
             yield Hazard("mutable_global", n.lineno, name)
 
 
+_CONTAINERS = ("dict", "list", "set", "defaultdict", "OrderedDict")
 _ADDS = ("append", "extend", "setdefault", "add", "update", "insert")
 
 # ----------
@@ -213,9 +208,7 @@ def _bare_numbers(s: Syntax, search: ast.Call) -> bool:
     if (owner := receiver(search)) is not None and isinstance(made := s.origin(owner, search), ast.Call):
         given += made.args
     patterns = [str(p) for g in given if isinstance(p := constant(s.origin(g, search)), str)]
-    return any(
-        (r"\d" in p or "0-9" in p) and not _NUMBER_PARTS.sub("", p) for p in patterns
-    )  # fmt: skip
+    return any((r"\d" in p or "0-9" in p) and not _NUMBER_PARTS.sub("", p) for p in patterns)
 
 
 @detects("unmerge_before_load")
@@ -280,10 +273,11 @@ def rewards(code: Code, project: Project) -> Iterator[Hazard]:
     for function in code.syntax.functions:
         if not re.search(r"reward|score_fn|compute_score|grade|verif", function.name, re.IGNORECASE):
             continue
-        for n in walk(function):
+        inside = [n for n in walk(function) if isinstance(n, ast.ExceptHandler | ast.Call)]
+        for n in inside:
             caught = isinstance(n, ast.ExceptHandler) and catches_all(n) and any(map(_scores, walk(n)))
             if caught or (isinstance(n, ast.Call) and _suppresses(n)):
-                yield Hazard("reward_errors_swallowed", getattr(n, "lineno", function.lineno), function.name)
+                yield Hazard("reward_errors_swallowed", n.lineno, function.name)
         if _returns(function) and _falls_through(function.body):
             yield Hazard("reward_returns_nothing", function.lineno, function.name)
 

@@ -117,12 +117,7 @@ def loading(code: Code, project: Project) -> Iterator[Hazard]:
 
 def _lenient(s: Syntax, call: ast.Call) -> bool:
     """Whether a load does not mind what is missing: `strict=False`, by its name, its place or in a dict of options."""
-    given = [keyword(call, "strict"), *call.args[1:2]]
-    for more in (k.value for k in call.keywords if k.arg is None):
-        for made in s.assigned(more.id, s.scope_of(call)) if isinstance(more, ast.Name) else [more]:
-            pairs = literal if (literal := _as_dict(made)) is not None else ast.Dict([], [])
-            given += [v for k, v in zip(pairs.keys, pairs.values, strict=True) if constant(k) == "strict"]
-    return any(v is not None and constant(v) is False for v in given)
+    return any(constant(v) is False for v in (s.argument(call, "strict"), *call.args[1:2]))
 
 
 def _looked_at(s: Syntax, call: ast.Call) -> bool:

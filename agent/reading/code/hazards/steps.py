@@ -80,9 +80,7 @@ def waiting(code: Code, project: Project) -> Iterator[Hazard]:
 def _waits_early(s: Syntax, loop: Loop, unguarded: list[ast.Call]) -> Iterator[Hazard]:
     """A value read in every step while the backward pass is still to be launched: the device runs dry behind it."""
     backward = min(c.lineno for c in s.calls_of("backward", "manual_backward") if s.loop_of(c) is loop)
-    lost = {dotted(receiver(c)) for c in s.calls_of("backward")} | {
-        dotted(a) for c in s.calls_of("backward") for a in c.args
-    }
+    lost = {dotted(v) for c in s.calls_of("backward") for v in (receiver(c), *c.args) if v is not None}
     for call in unguarded:
         value = receiver(call) if last(call.func) in ("item", "tolist") else None
         if last(call.func) == "float" and call.args and dotted(call.args[0]) in lost - {""}:

@@ -15,7 +15,7 @@ TORCH_INDEX ?=
 MIRROR ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit soak check lint types imports bench incidents healthy repairs checkouts messages reader inspection docs pictures wheel wheelhouse clean
+.PHONY: help demo test unit soak check lint types imports bench incidents healthy repairs checkouts messages weights reader inspection docs pictures wheel wheelhouse clean
 .DELETE_ON_ERROR:
 
 help:  ## Show what can be made
@@ -76,6 +76,9 @@ build/recording/.installed: evals/recorders/requirements.txt evals/recorders/req
 
 messages: $(VENV)/.installed  ## Read knowledge/messages.tsv anew from the sources of the libraries (MIRROR=, a folder of git directories)
 	@$(BIN)/python -m traindoctor.evals.recorders.messages --mirror "$(MIRROR)"
+
+weights: $(VENV)/.test  ## Fit the ranking's weights (knowledge/weights.yaml), some six minutes; the figures are cross-validated
+	@$(BIN)/python -m traindoctor.evals.weighing.fit
 
 reader: $(VENV)/.test  ## Train the reader (knowledge/reader.bin) on the written cases of evals/cases, about a minute
 	@$(BIN)/python -m traindoctor.evals.reader.train

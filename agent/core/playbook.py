@@ -24,6 +24,7 @@ from .own_files import KNOWLEDGE, cache_folder, read_table
 Weight = Literal["weak", "normal", "strong"]
 Op = Literal["exists", "absent", "eq", "ne", "gt", "lt", "between", "matches", "in", "contains"]
 Over = Literal["any", "all", "same_rank", "same_attempt"]
+Part = Literal["effect", "mechanism", "link", "hazard", "circumstance", "ordinary"]
 
 DEEPEST = 5000  # brackets of a front matter: the parser recurses in C, and deep nesting ends the process
 _QUANTITY = re.compile(r"^(-?[\d.]+(?:[eE][+-]?\d+)?)\s*([KMGT]i?B)$")
@@ -57,7 +58,10 @@ class Signature(_Strict):
 
 
 class Predicate(_Strict):
-    """A test over the evidence of one key, against a value or against another key."""
+    """A test over the evidence of one key, against a value or against another key.
+
+    `part`: which part of a proof it is where it holds; left out, its key tells (`knowledge/parts.yaml`).
+    """
 
     key: str
     op: Op
@@ -65,6 +69,7 @@ class Predicate(_Strict):
     than: str | None = None
     over: Over = "any"
     weight: Weight = "normal"
+    part: Part | None = None
     why: str = ""
 
     @model_validator(mode="after")

@@ -110,6 +110,7 @@ class Hypothesis:
     contradicted_by: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     positive: bool = False  # at least one positive predicate or decisive line
-    required: bool = False  # everything the playbook requires holds, and something is required
+    parts: tuple[str, ...] = ()  # of its proof, those that are there: effect, mechanism, link
+    unexplained: bool = False  # an exception ended the run of which nothing of it speaks
     explained_by: str | None = None  # the cause upstream that explains this one
     elsewhere: bool = False  # all of it comes from another variant than the one that failed

@@ -152,7 +152,7 @@ def call_text(name: str, args: Mapping[str, Any]) -> str:
 
 RIVALS = 6  # hypotheses shown
 SLIGHT = 0.01  # a rival below it is not worth its line
-NEAR, NEAREST = 8, 0.5  # causes near to the question that are explained in a line, from this prior on
+NEAR, NEAREST = 8, 1.0  # causes near to the question that are explained in a line, from these log odds on
 SECTIONS = 7  # passages of playbooks at most
 SETTINGS = 3_000  # bytes
 _DIGITS = re.compile(r"\d+")
@@ -225,7 +225,7 @@ def _near(view: View, leaders: Sequence[Hypothesis]) -> tuple[list[Playbook], Re
     title = leaders[0].title if leaders else ""
     found = search(f"{title}. {view.question}"[:800], k=2 * SECTIONS)
     best = sorted(
-        (p for p in view.playbooks if view.prior.get(p.slug, 0) >= NEAREST), key=lambda p: -view.prior[p.slug]
+        (p for p in view.playbooks if view.sounds.of(p.cause) >= NEAREST), key=lambda p: -view.sounds.of(p.cause)
     )
     near = [*(by_slug[r.document] for r in found if r.document in by_slug), *best[:NEAR]]
     known, first = {h.cause for h in leaders}, dict[str, Playbook]()

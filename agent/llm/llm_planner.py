@@ -160,7 +160,7 @@ class _Talk:
         self, settings: ModelSettings, wire: Wire, tell: Callable[[Event], None], view: View
     ) -> None:  # fmt: skip
         self.settings, self.wire, self.view, self._tell = settings, wire, view, tell
-        self.ranked: list[Hypothesis] = rank(view.playbooks, view.facts, view.prior)
+        self.ranked: list[Hypothesis] = rank(view.playbooks, view.facts, view.sounds)
         self.limits = Limits(settings, view.spent)
         self.added: list[dict[str, Any]] = []
         self._redacted = 0

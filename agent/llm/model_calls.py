@@ -134,7 +134,7 @@ class _Calls:
             ids = [str(i) for i in given] if isinstance(given, list) else [str(given)] if given else []
             return self._answer(entry, asked_evidence(view, ids, str(arguments.get("key") or ""), room))
         if name == framing.WEIGH:
-            told = weigh(str(arguments.get("cause", ""))[:300], view.facts, view.playbooks, view.prior)
+            told = weigh(str(arguments.get("cause", ""))[:300], view.facts, view.playbooks, view.sounds)
             text = cut(harmless(told.text), room.result, "ask for one playbook alone")
             return self._answer(entry, fenced(text, "weighed"))
         if name == framing.MORE:

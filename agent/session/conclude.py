@@ -93,6 +93,7 @@ def _earliest(placed: list[Evidence]) -> Evidence:
 # ----------
 
 ALSO_SCORE = 1.5  # log odds from which an independent second finding is worth a line
+WHOLE = {"effect", "mechanism", "link"}  # a proof with nothing missing
 DIFFERENTIAL = 6
 
 
@@ -216,7 +217,7 @@ def _also(
         AlsoFound(id=h.cause, confidence=round(min(0.99, h.probability + 0.5), 4), cites=h.supported_by[:6])
         for h in ranked
         if h.cause not in (leader.cause, *ruled_out) and h.cause.split(".")[0] not in (family, "none")
-        and h.required and h.score >= ALSO_SCORE
+        and {*h.parts} >= WHOLE and h.score >= ALSO_SCORE
         and h.cause not in explains and not h.explained_by and leader.cause not in by_slug[h.playbook].explains
     ][:3]  # fmt: skip
 

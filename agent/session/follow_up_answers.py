@@ -18,7 +18,7 @@ from ..verdict.intent import follow_up
 from ..verdict.meaning import asked
 from ..verdict.predicates import Facts
 from ..verdict.salience import place, quote
-from ..verdict.steer import prior
+from ..verdict.steer import Sounds, heard
 from ..verdict.weighing import Weighed, share, weigh
 
 SHOWN = 14  # sentences of one kind
@@ -94,12 +94,12 @@ def _report(title: str, sentences: list[Sentence]) -> Report:
 
 def _against(
     whole: Facts, before: Report | None, playbooks: Sequence[Playbook]
-) -> tuple[Facts, Sequence[Playbook], dict[str, float]]:
+) -> tuple[Facts, Sequence[Playbook], Sounds]:
     """The evidence as the diagnosis weighed it: a doubt must not speak for what it doubts."""
     question = before.question if before else ""
     observed = [e for found in whole.by_key.values() for e in found if e.kind != "asked"]
     facts = Facts.of([*asked(question), *observed], whole.looked)
-    return facts, playbooks, prior(question, facts, playbooks)
+    return facts, playbooks, heard(question, facts)
 
 
 def _weighed(w: Weighed, before: Report | None) -> Report:

@@ -16,7 +16,7 @@ from ..verdict.meaning import asked
 from ..verdict.planner import View
 from ..verdict.predicates import Facts
 from ..verdict.salience import without_neighbours
-from ..verdict.steer import excerpt, prior
+from ..verdict.steer import Sounds, excerpt, heard
 from .answers import is_answered
 from .history.team import Team
 
@@ -76,7 +76,7 @@ def facts_of(state: State) -> Facts:
 
 
 def view_of(state: State, workspace: Workspace, allowed: Risk, team: Team, askable: bool = False) -> View:
-    """What the planner is shown; `team` moves the prior by what verdicts like this one really were.
+    """What the planner is shown; `team` moves what it sounds like by what verdicts like this one really were.
 
     Args:
         askable: somebody can be asked for calls above the allowed risk.
@@ -87,12 +87,11 @@ def view_of(state: State, workspace: Workspace, allowed: Risk, team: Team, askab
     question = state.get("question", "")
     intent = state.get("intent", "")
     attached, diagnosable = bool(workspace.pids), has_run(workspace)
-    heard = {} if intent else prior(question, facts, known, excerpt(workspace))
-    fitting = {} if intent else team.moved(heard, known, facts, workspace)
-    asked_for = {} if intent else prior(question, Facts.of([]), known)
+    sounds = Sounds() if intent else heard(question, facts, excerpt(workspace))
+    sounds = sounds if intent else team.moved(sounds, known, facts, workspace)
     known_answer = is_answered(intent, answering(state)) if intent else False
     return View(
-        question, facts, known, fitting, asked_for, done, allowed, intent, known_answer, diagnosable, attached,
+        question, facts, known, sounds, done, allowed, intent, known_answer, diagnosable, attached,
         askable=askable, live=askable and workspace.live,
         turn=state.get("turn", 1), results=state.get("results", []), evidence_of=_ids(state),
         dialogue=state.get("dialogue", []), spent=state.get("spent", {}), rejections=state.get("rejections", []),

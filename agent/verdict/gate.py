@@ -24,7 +24,7 @@ from ..reading.run.files import open_regular
 from ..reading.run.workspace import Workspace
 from ..safety.fences import harmless
 from ..safety.redact import Redactor
-from .planner import HEALTHY, INSUFFICIENT, LIKELY, Diagnosis, is_settled, verdict
+from .planner import HEALTHY, INSUFFICIENT, Diagnosis, is_settled, leader, verdict
 from .predicates import Facts
 from .ranking import with_vote
 
@@ -333,13 +333,13 @@ def objections(diagnosis: Diagnosis, causes: Mapping[str, str]) -> list[str]:
     """Why a model's verdict goes back to it once: no such cause, or predicates that confirm another one."""
     if diagnosis.cause is not None and diagnosis.cause not in causes:
         return [f"{diagnosis.cause!r} is no cause of the vocabulary"]
-    ranked = diagnosis.hypotheses
-    if diagnosis.cause is None or not is_settled(ranked):
+    first = leader(diagnosis.hypotheses)
+    if diagnosis.cause is None or first is None or not is_settled(diagnosis.hypotheses):
         return []
-    if ranked[0].cause in (diagnosis.cause, *diagnosis.ruled_out):
+    if first.cause in (diagnosis.cause, *diagnosis.ruled_out):
         return []
-    held = ", ".join(ranked[0].supported_by[:6])
-    return [f"{ranked[0].cause} is confirmed by its predicates ({held}): say on which evidence it is wrong, or name it"]
+    held = ", ".join(first.supported_by[:6])
+    return [f"{first.cause} is confirmed by its predicates ({held}): say on which evidence it is wrong, or name it"]
 
 
 def settled_cause(diagnosis: Diagnosis, causes: Mapping[str, str]) -> str:
@@ -383,11 +383,9 @@ def status(cause: str, ranked: list[Hypothesis]) -> Status:
         return "healthy" if verdict(ranked) == HEALTHY else "hypothesis"
     if cause == INSUFFICIENT:
         return "insufficient_evidence"
-    if leader is None or not leader.positive:
+    if leader is None or verdict(ranked) != cause:
         return "hypothesis"
-    if leader is ranked[0] and is_settled(ranked):
-        return "confirmed"
-    return "likely" if leader.probability >= LIKELY else "hypothesis"
+    return "confirmed" if is_settled(ranked) else "likely"
 
 
 def answered(diagnosis: Diagnosis, facts: Facts, known: Sequence[str]) -> tuple[Report | None, list[str]]:

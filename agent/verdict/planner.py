@@ -12,11 +12,12 @@ from ..core.types import Call, Evidence, Hypothesis, Risk
 from ..tools.tool import all_tools
 from .predicates import Facts
 from .ranking import rank
+from .steer import Sounds
 
-LIKELY = 0.5  # probability from which a cause is called likely, and below which nothing is confirmed
-NAMED = 0.25  # below this, naming a cause is a guess among several
-CONFIRMED_MARGIN = 1.0  # log odds to the best rival that is not the winner's own consequence
-OUTRIGHT = 1.5  # log odds of a head start by which a question as good as names a cause
+LIKELY = 0.35  # probability from which a cause of which effect or mechanism was seen is called likely
+SURE = 0.85  # probability from which one that has the link as well is called confirmed
+RIVAL = 0.05  # probability from which another cause is a rival
+OUTRIGHT = 3.0  # log odds by which the words of a question as good as name a cause
 _FITTING = 3  # playbooks that the question fits best, whose checks are made where no evidence leads
 HEALTHY, INSUFFICIENT = "none.healthy", "none.insufficient_evidence"
 
@@ -28,8 +29,7 @@ class View:
     question: str
     facts: Facts
     playbooks: Sequence[Playbook]
-    prior: Mapping[str, float] = field(default_factory=dict)
-    asked_for: Mapping[str, float] = field(default_factory=dict)  # the same by the words of the question alone
+    sounds: Sounds = field(default_factory=Sounds)  # what the question and the run sound like
     done: frozenset[str] = frozenset()  # identities of the calls made
     allowed: Risk = Risk.READ
     intent: str = ""  # what is asked where it is not a diagnosis
@@ -117,12 +117,14 @@ class Offline:
                 return Step(diagnosis=Diagnosis(None, []))
             if calls := recalled(view.allowed, view.done, attached=view.attached):
                 return Step(calls)  # nothing known answers it, so it may be about the run after all
-        ranked = rank(view.playbooks, view.facts, view.prior)
+        ranked = rank(view.playbooks, view.facts, view.sounds)
+        if is_settled(ranked) and (call := _separating_check(ranked[:1], view)):
+            return Step([call])  # what its page asks for is cited where it is there
         if not is_settled(ranked) and (call := _separating_check(ranked, view)):
             return Step([call])
-        if verdict(ranked) == INSUFFICIENT and (call := _asked_check(view, view.asked_for, view.prior)):
+        if verdict(ranked) == INSUFFICIENT and (call := _asked_check(view, view.sounds.question, view.sounds.whole)):
             return Step([call])
-        if not is_settled(ranked) and (call := _asked_check(view, _named_outright(view.asked_for))):
+        if not is_settled(ranked) and (call := _asked_check(view, _named_outright(view.sounds.question))):
             return Step([call])
         if not is_settled(ranked) and (call := _call_to_ask_for(ranked, view)):
             return Step([call])
@@ -144,20 +146,36 @@ def recalled(allowed: Risk, done: frozenset[str], *, attached: bool) -> list[Cal
 
 
 def verdict(ranked: list[Hypothesis]) -> str:
-    """The cause the evidence carries, or that it carries none."""
-    if not ranked or not ranked[0].positive or ranked[0].score < 0 or ranked[0].probability < NAMED:
-        return INSUFFICIENT
-    return ranked[0].cause
+    """The cause that the evidence carries, that nothing is wrong, or that it carries none."""
+    found = leader(ranked)
+    return found.cause if found else INSUFFICIENT
+
+
+def leader(ranked: Sequence[Hypothesis]) -> Hypothesis | None:
+    """Of the causes that may be told the one with most of a proof, an origin before what follows from it.
+
+    Before one that merely shows the effect goes another, hardly less probable, of which what brings it about was seen.
+    That all is well is told only where nothing with a mechanism is left.
+    """
+    told = [h for h in ranked if h.positive and h.parts and not h.unexplained and h.probability >= LIKELY]
+    blamed = any("mechanism" in h.parts and h.probability >= RIVAL for h in ranked if h.cause != HEALTHY)
+    told = [h for h in told if h.cause != HEALTHY or ("mechanism" in h.parts and not blamed)]
+    if not ranked or (ranked[0].probability >= SURE and ranked[0] not in told):
+        return None
+    return max(told, key=lambda h: ("mechanism" in h.parts, h.explained_by is None, h.probability), default=None)
 
 
 def is_settled(ranked: list[Hypothesis]) -> bool:
-    """Whether everything the leader requires holds, nothing contradicts it and no rival is near."""
-    if not ranked or not ranked[0].required or ranked[0].contradicted_by or ranked[0].probability < LIKELY:
+    """Whether the leader's proof is whole, nothing of the effect is left unexplained, and no rival's proof is whole."""
+    first = leader(ranked)
+    if first is None or first.probability < SURE:
         return False
-    if ranked[0].elsewhere:
-        return False
-    rivals = [h for h in ranked[1:] if h.explained_by != ranked[0].cause and h.positive]
-    return not rivals or ranked[0].score - rivals[0].score >= CONFIRMED_MARGIN
+    rivals = [h for h in ranked[1:] if h.explained_by != first.cause and h.probability >= RIVAL]
+    return first.cause == HEALTHY or (_is_whole(first) and not any(map(_is_whole, rivals)))
+
+
+def _is_whole(h: Hypothesis) -> bool:
+    return {"effect", "mechanism", "link"} <= set(h.parts)
 
 
 def _separating_check(ranked: list[Hypothesis], view: View) -> Call | None:
@@ -175,8 +193,8 @@ def _separating_check(ranked: list[Hypothesis], view: View) -> Call | None:
 
 
 def _named_outright(starts: Mapping[str, float]) -> dict[str, float]:
-    """The playbook that the question as good as names."""
-    best = max(starts, key=lambda slug: starts[slug], default="")
+    """The cause that the question as good as names."""
+    best = max(starts, key=lambda cause: starts[cause], default="")
     return {best: starts[best]} if best and starts[best] >= OUTRIGHT else {}
 
 
@@ -187,7 +205,7 @@ def _asked_check(view: View, *heard: Mapping[str, float]) -> Call | None:
     """
     wanted: dict[str, list[str]] = {}
     for starts in heard:
-        fitting = sorted((p for p in view.playbooks if p.slug in starts), key=lambda p: -starts[p.slug])
+        fitting = sorted((p for p in view.playbooks if p.cause in starts), key=lambda p: -starts[p.cause])
         for p in fitting[:_FITTING]:
             for name in p.checks:
                 wanted.setdefault(name, [p.cause])
@@ -207,7 +225,8 @@ def _call_to_ask_for(ranked: list[Hypothesis], view: View) -> Call | None:
                 return Call(name, why="the files settle nothing, and you named processes: where they stand may tell")
     for risk in order[order.index(view.allowed) + 1 : order.index(Risk.COSTLY) + 1]:
         wider = replace(view, allowed=risk)
-        call = _asked_check(wider, wider.prior) if verdict(ranked) == INSUFFICIENT else _separating_check(ranked, wider)
+        open_question = verdict(ranked) == INSUFFICIENT
+        call = _asked_check(wider, wider.sounds.whole) if open_question else _separating_check(ranked, wider)
         if call:
             return Call(call.tool, why=f"{call.why}, and nothing that may be made unasked settles it")
     return None

@@ -6,41 +6,69 @@ A steer and a reading order, not evidence: a cause that nothing in the run bears
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from ..core.playbook import Playbook
+from ..core.types import Evidence
 from ..reading.run.workspace import Workspace
 from .predicates import Facts
 
-WEIGHT = 0.5  # log odds of a head start for one of the reader's
-LEAST, MOST = -1.0, 9.0  # the reader's log odds against an even guess, as far as they count
-RAISED = 0.5  # log odds from which a cause is weighed of which nothing was seen
+LEAST, MOST = -1.0, 9.0  # log odds of the reader, as far as they count
+RAISED = 1.0  # log odds from which a cause is weighed of which nothing was seen
 TELLING, LINE = 20, 300  # lines of evidence that are read, characters of one
 EXCERPT, HEAD, TAIL, FILE = 1200, 300, 900, 200_000  # characters of files, of one's ends, bytes of one
 _KEYS = ("error.message", "error.first", "error.line", "log.telling", "log.warning", "error.cascade")
+_FAILURE, FAILURE = ("error.first", "error.message"), 3
 EACH, SIGNS = 6, 2  # lines of one key, of one signature
 
 
-def prior(question: str, facts: Facts, playbooks: Sequence[Playbook], excerpt: str = "") -> dict[str, float]:
-    """Playbook slug -> log odds between `WEIGHT * LEAST` and `WEIGHT * MOST`; nothing where the reader is missing."""
+@dataclass(frozen=True, slots=True)
+class Sounds:
+    """What a question and a run sound like: cause -> log odds against an even guess, between `LEAST` and `MOST`.
+
+    Attributes:
+        whole: of the question, of what tells of a failure, and of the ends of small files.
+        question: of the words of the question alone.
+        failure: of the lines of the first failure alone.
+        moved: log odds that corrections of earlier verdicts add.
+    """
+
+    whole: Mapping[str, float] = field(default_factory=dict)
+    question: Mapping[str, float] = field(default_factory=dict)
+    failure: Mapping[str, float] = field(default_factory=dict)
+    moved: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, cause: str) -> float:
+        """How much the whole sounds like a cause, with what corrections add; 0 where nothing is known."""
+        return self.whole.get(cause, 0.0) + self.moved.get(cause, 0.0)
+
+
+def heard(question: str, facts: Facts, excerpt: str = "") -> Sounds:
+    """What a question and a run sound like; nothing where the reader is missing."""
+    lines = list(dict.fromkeys([question, *_telling(facts)]))[:TELLING]
+    failure = dict.fromkeys(_words(e) for key in _FAILURE for e in facts.get(key)[:FAILURE])
+    whole = _read("\n".join([*lines, excerpt]))
+    return Sounds(whole, _read(question), _read("\n".join(failure))) if whole else Sounds()
+
+
+def _read(text: str) -> dict[str, float]:
     from ...index import reader
 
-    lines = list(dict.fromkeys([question, *_telling(facts)]))[:TELLING]
-    said = reader.read("\n".join([*lines, excerpt]))
+    said = reader.read(text) if text.strip() else None
     if not said:
         return {}
     even = math.log(len(said))
-    return {
-        p.slug: WEIGHT * min(max(said[p.cause] + even, LEAST), MOST)
-        for p in playbooks
-        if p.cause in said and not p.cause.startswith("none.")
-    }
+    return {cause: min(max(found + even, LEAST), MOST) for cause, found in said.items()}
+
+
+def _words(e: Evidence) -> str:
+    return (e.text or str(e.value)).strip()[:LINE]
 
 
 def _telling(facts: Facts) -> Iterator[str]:
     """Lines that tell of a failure, as they stand in the run."""
     for key in _KEYS:
-        yield from ((e.text or str(e.value)).strip()[:LINE] for e in facts.get(key)[:EACH])
+        yield from map(_words, facts.get(key)[:EACH])
     for key, found in facts.by_key.items():
         if key.startswith("sig."):
             yield from (e.text.strip()[:LINE] for e in found[:SIGNS])

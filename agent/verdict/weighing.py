@@ -1,6 +1,6 @@
 """One cause held against the evidence: what speaks for it, what against, what is missing, what would settle it.
 
-weighed = weigh("why not a straggler?", facts, playbooks, prior)
+weighed = weigh("why not a straggler?", facts, playbooks, sounds)
 weighed.cause, weighed.sentences, weighed.text, weighed.checks
 """
 
@@ -16,8 +16,10 @@ from ..core.types import Hypothesis
 from ..tools.tool import all_tools
 from .meaning import Meaning, meaning
 from .predicates import Facts, State, judge
-from .ranking import CONTRADICTION, NULL, REQUIRED, SUPPORT, describe, rank
+from .ranking import rank, weights
 from .salience import listing, quote
+from .steer import Sounds
+from .traits import ASKED, STRENGTH, describe
 
 Part = Literal["requires", "any_of", "supports", "contradicts"]
 SHORT = 60  # characters of a value that is told itself
@@ -95,23 +97,23 @@ class Weighed:
         return [t for t in self.tests if t.part == part and t.state in states]
 
 
-def weigh(words: str, facts: Facts, playbooks: Sequence[Playbook], prior: Mapping[str, float] | None = None) -> Weighed:
+def weigh(words: str, facts: Facts, playbooks: Sequence[Playbook], sounds: Sounds | None = None) -> Weighed:
     """Weigh the cause that words name against everything known.
 
     Args:
         words: an id of a cause, a playbook, a title, or a question that names one ("could it be fragmentation?").
-        prior: as for `hypotheses.rank`.
+        sounds: as for `ranking.rank`.
     """
     found = meaning(words, playbooks)
     out = Weighed(found.words or words)
     if not found.causes:
         return _nothing(out, found)
-    ranked = rank(playbooks, facts, prior)
+    ranked = rank(playbooks, facts, sounds)
     by_cause = {h.cause: h for h in ranked}
     chosen = _chosen(found, by_cause)
     out.cause, out.others = chosen, [c for c in found.causes if c != chosen]
     out.own, out.leader = by_cause.get(chosen), ranked[0] if ranked else None
-    book = _book(chosen, found, out.own, playbooks, facts, prior)
+    book = _book(chosen, found, out.own, playbooks, facts, sounds)
     out.playbook, out.title = book.slug, book.title
     out.seen = [e.id for e in facts.get(book.key) if e.id]
     out.tests = _tests(book, facts)
@@ -159,7 +161,7 @@ def _nothing(out: Weighed, found: Meaning) -> Weighed:
 
 def _book(
     cause: str, found: Meaning, own: Hypothesis | None, playbooks: Sequence[Playbook], facts: Facts,
-    prior: Mapping[str, float] | None,
+    sounds: Sounds | None,
 ) -> Playbook:  # fmt: skip
     """Of the playbooks of a cause: the one named, else the one that the evidence carries furthest."""
     books = [p for p in playbooks if p.cause == cause]
@@ -167,15 +169,11 @@ def _book(
     ranked = named or next((p for p in books if own and p.slug == own.playbook), None)
     if ranked:
         return ranked
-    scored = {p.slug: h[0].score for p in books if (h := rank([p], facts, prior))}
+    scored = {p.slug: h[0].score for p in books if (h := rank([p], facts, sounds))}
     return max(books, key=lambda p: (scored.get(p.slug, -100.0), not p.general))
 
 
 def _tests(book: Playbook, facts: Facts) -> list[Test]:
-    weights = {
-        "requires": lambda p: REQUIRED, "any_of": lambda p: REQUIRED, "supports": lambda p: SUPPORT[p.weight],
-        "contradicts": lambda p: CONTRADICTION[p.weight],
-    }  # fmt: skip
     parts: list[tuple[Part, list[Predicate]]] = [
         ("requires", book.requires), ("any_of", book.any_of), ("supports", book.supports),
         ("contradicts", book.contradicts),
@@ -184,8 +182,19 @@ def _tests(book: Playbook, facts: Facts) -> list[Test]:
     for part, predicates in parts:
         for p in predicates:
             found = judge(p, facts)
-            out.append(Test(part, p, found.state, found.ids, weights[part](p)))
+            out.append(Test(part, p, found.state, found.ids, _weight(part, p)))
     return out
+
+
+def _weight(part: Part, p: Predicate) -> float:
+    """Log odds of a predicate where it holds; what is required and the signs prove together, and count once."""
+    known, asked = weights()["cause"], p.key.startswith(ASKED)
+    if part in ("requires", "any_of"):
+        return known["proven"]
+    name = {"supports": "support", "contradicts": "against"}[part]
+    if asked:
+        name = {"support": "asked", "against": "against_asked"}[name]
+    return round(known[name] * STRENGTH[p.weight], 2)
 
 
 def _checks(book: Playbook, facts: Facts) -> list[str]:
@@ -228,7 +237,7 @@ def _verdict(out: Weighed) -> Sentence:
     own = out.own
     if own is None:
         return Sentence(text=f"{name}: {UNSUPPORTED}.")
-    if out.is_leader and own.score > NULL:
+    if out.is_leader and own.score > 0:
         return Sentence(text=f"{name} is what the evidence puts first.", cites=own.supported_by[:SHOWN])
     if own.explained_by:
         text = f"{name} is there as a consequence of {own.explained_by} rather than the cause."

@@ -44,7 +44,7 @@ NUMBER = "9" * 400
 )
 def test_an_odd_call_costs_no_report(call: tuple[str, Any], tmp_path: Path) -> None:
     report, _, _ = ask([Say(calls=[call]), conclude()], tmp_path)
-    assert report.root_cause.id == "memory.activations"
+    assert report.root_cause.id == "memory.sequence_too_long"
     assert "1e400" not in str(report.summary) and NUMBER not in str(report.summary)
 
 
@@ -59,7 +59,7 @@ def test_a_session_goes_on_with_its_run_alone(tmp_path: Path) -> None:
 def test_a_verdict_without_any_evidence_is_not_reported(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "train.log").write_text("hello\n")
-    said = {"cause": "memory.activations", "sentences": [{"text": "It uses 99 GB.", "cites": []}]}
+    said = {"cause": "memory.sequence_too_long", "sentences": [{"text": "It uses 99 GB.", "cites": []}]}
     with ScriptedEndpoint([Say(calls=[("diagnosis", said)])]) as server:
         model = ModelSettings("scripted", server.url, "k", window=50_000)
         *_, last = session.diagnose(Workspace([tmp_path / "run"]), "why?", state=tmp_path / "state", model=model)
@@ -102,4 +102,4 @@ def test_the_prompt_shown_is_what_is_sent_under_limits_too(tmp_path: Path) -> No
 
 def test_a_question_in_a_broken_encoding_is_asked(tmp_path: Path) -> None:
     report, _, _ = ask([conclude()], tmp_path, "why \udcff out of memory?")
-    assert report.root_cause.id == "memory.activations"
+    assert report.root_cause.id == "memory.sequence_too_long"

@@ -17,7 +17,7 @@ from traindoctor.evals.endpoint import Say, ScriptedEndpoint
 RUN = Path(__file__).parents[2] / "evals/incidents/memory-gemma2-9b-squad-step10/files"
 QUESTION = "Fine-tuning runs out of memory at step 10. Why?"
 GOOD = {
-    "cause": "memory.activations",
+    "cause": "memory.sequence_too_long",
     "sentences": [
         {"text": "All cards ran out of memory in backward.", "cites": ["train.log:13"]},
         {"text": 'Attention is eager: "attn_implementation: eager".', "cites": ["gemma_2_9b_it_squad.yaml:9"]},
@@ -31,13 +31,13 @@ def conclude(**changes: Any) -> Say:
 
 
 def ask(
-    script: Any, tmp_path: Path, question: str = QUESTION, name: str | None = None, **settings: Any
+    script: Any, tmp_path: Path, question: str = QUESTION, name: str | None = None, run: Path = RUN, **settings: Any
 ) -> tuple[Report, ScriptedEndpoint, list[Event]]:
     with ScriptedEndpoint(script) as server:
         given = {"base_url": server.url, "api_key": "k", "window": 100_000, "timeout": 5.0, **settings}
         model = ModelSettings("scripted", **given)
         events = list(
-            session.diagnose(Workspace([RUN], question=question), question, state=tmp_path, model=model, session=name)
+            session.diagnose(Workspace([run], question=question), question, state=tmp_path, model=model, session=name)
         )
     last = events[-1]
     assert isinstance(last, ReportReady)
@@ -54,7 +54,7 @@ def test_a_model_calls_tools_and_concludes(tmp_path: Path) -> None:
         calls=[("read_lines", {"file": "train.log", "start": 6, "count": 3}), ("grep_logs", {"pattern": "eager"})],
     )
     report, server, events = ask([look, conclude()], tmp_path)
-    assert (report.root_cause.id, report.status, report.meta.planner) == ("memory.activations", "confirmed", "llm")
+    assert (report.root_cause.id, report.status, report.meta.planner) == ("memory.sequence_too_long", "likely", "llm")
     assert report.meta.model == "scripted" and report.meta.model_calls == 2 and report.meta.tokens.in_ > 0
     assert {"read_lines", "grep_logs"} <= {e.call.tool for e in events if isinstance(e, CallStarted)}
     assert "I look." in "".join(e.text for e in events if isinstance(e, Token))
@@ -63,7 +63,7 @@ def test_a_model_calls_tools_and_concludes(tmp_path: Path) -> None:
     assert "_forward_backward_step" in contents(server, 1)
     shown = {(e.file, e.line) for e in report.evidence}
     assert ("gemma_2_9b_it_squad.yaml", 9) in shown
-    assert report.meta.ranking and report.meta.ranking.id == "memory.activations"
+    assert report.meta.ranking and report.meta.ranking.id == "memory.sequence_too_long"
 
 
 def test_the_first_messages_stay_as_they_were(tmp_path: Path) -> None:
@@ -97,16 +97,17 @@ def test_what_does_not_stand_goes_back_once_then_is_dropped_and_told(tmp_path: P
 def test_an_unknown_cause_goes_back_then_the_evidence_decides(tmp_path: Path) -> None:
     report, server, _ = ask([conclude(cause="memory.gremlins")], tmp_path)
     assert "memory.gremlins" in contents(server, 1)
-    assert (report.root_cause.id, report.meta.planner) == ("memory.activations", "offline")
+    assert (report.root_cause.id, report.meta.planner) == ("memory.sequence_too_long", "offline")
     assert any("memory.gremlins" in d for d in report.meta.degraded)
 
 
 def test_a_cause_the_evidence_does_not_carry_stays_a_hypothesis_and_the_ranking_is_shown(tmp_path: Path) -> None:
-    said = conclude(cause="loss.fp16_overflow", sentences=[{"text": "It is an overflow.", "cites": ["train.log:5"]}])
-    report, server, _ = ask([said], tmp_path)
-    assert "memory.activations is confirmed" in contents(server, 1)
+    said = conclude(cause="loss.fp16_overflow", sentences=[{"text": "It is an overflow.", "cites": ["run_a.log:5"]}])
+    run = RUN.parents[1] / "dist-second-finetune-fails/files"
+    report, server, _ = ask([said], tmp_path, "The second fine-tune on this node fails at once. Why?", run=run)
+    assert "dist.port_in_use is confirmed" in contents(server, 1)
     assert (report.root_cause.id, report.status) == ("loss.fp16_overflow", "hypothesis")
-    assert report.meta.ranking and report.meta.ranking.id == "memory.activations"
+    assert report.meta.ranking and report.meta.ranking.id == "dist.port_in_use"
     from traindoctor.agent.telling.render import as_plain
 
     assert "The model disagrees" in as_plain(report)
@@ -130,7 +131,7 @@ def test_a_loop_ends_in_an_answer(tmp_path: Path) -> None:
     report, server, _ = ask([Say(calls=[("grep_logs", {"pattern": "lr"})])], tmp_path, max_calls=5)
     assert len(server.requests) == 5
     assert server.requests[-1].body["tool_choice"]["function"]["name"] == "diagnosis"
-    assert report.root_cause.id == "memory.activations" and report.meta.planner == "offline"
+    assert report.root_cause.id == "memory.sequence_too_long" and report.meta.planner == "offline"
     assert any("limit of 5 requests" in d for d in report.meta.degraded)
 
 
@@ -141,7 +142,7 @@ def test_bounds_are_overspent_by_one_answer_at_most(tmp_path: Path, bound: dict[
         lambda body, n: Say(calls=[("grep_logs", next(calls))], usage=(5_000, 500)), tmp_path, **bound
     )
     assert len(server.requests) == 2
-    assert report.meta.planner == "offline" and report.root_cause.id == "memory.activations"
+    assert report.meta.planner == "offline" and report.root_cause.id == "memory.sequence_too_long"
     assert report.meta.tokens.in_ == 10_000
 
 
@@ -154,13 +155,13 @@ def test_bounds_are_overspent_by_one_answer_at_most(tmp_path: Path, bound: dict[
         Say(calls=[("grep_logs", '{"pattern": "x"')]),
         Say(calls=[("grep_logs", '{"pattern": "x"')], finish="length"),
         Say(calls=[("format_disk", {})]),
-        Say(calls=[("diagnosis", {"cause": "memory.activations"})]),
+        Say(calls=[("diagnosis", {"cause": "memory.sequence_too_long"})]),
     ],
 )
 def test_answers_that_cannot_be_used_are_told_twice_then_the_evidence_concludes(tmp_path: Path, said: Say) -> None:
     report, server, events = ask([said], tmp_path)
     assert len(server.requests) == 3
-    assert report.meta.planner == "offline" and report.root_cause.id == "memory.activations"
+    assert report.meta.planner == "offline" and report.root_cause.id == "memory.sequence_too_long"
     assert any("no usable answer" in d for d in report.meta.degraded)
     assert not any(isinstance(e, CallStarted) and e.call.tool == "grep_logs" for e in events)
     # bad arguments of the past must not make the next request invalid

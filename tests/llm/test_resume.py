@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 RUN = ROOT / "evals/incidents/memory-gemma2-9b-squad-step10/files"
 QUESTION = "out of memory at step 10, why?"
 LOOK = Say("First I look.", calls=[("grep_logs", {"pattern": "eager"})])
-END = Say(calls=[("diagnosis", {"cause": "memory.activations", "sentences": [
+END = Say(calls=[("diagnosis", {"cause": "memory.sequence_too_long", "sentences": [
     {"text": "Cards ran out of memory in backward.", "cites": ["train.log:13"]}]})])  # fmt: skip
 ASK = """
 import sys
@@ -77,4 +77,4 @@ def test_without_a_model_the_evidence_concludes(tmp_path: Path) -> None:
     events = list(session.diagnose(Workspace([RUN]), QUESTION, state=tmp_path, session="s1"))
     assert isinstance(events[-1], ReportReady)
     report = events[-1].report
-    assert (report.meta.planner, report.root_cause.id) == ("offline", "memory.activations")
+    assert (report.meta.planner, report.root_cause.id) == ("offline", "memory.sequence_too_long")

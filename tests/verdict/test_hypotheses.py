@@ -1,12 +1,15 @@
 """Ranking: what supports, what contradicts, what explains, and what the null option keeps."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 from traindoctor.agent.core.playbook import parse
-from traindoctor.agent.core.types import Evidence
+from traindoctor.agent.core.types import Evidence, Hypothesis
 from traindoctor.agent.verdict.planner import INSUFFICIENT, is_settled, verdict
 from traindoctor.agent.verdict.predicates import Facts
 from traindoctor.agent.verdict.ranking import rank
+from traindoctor.agent.verdict.steer import Sounds
 
 FRAGMENTED = """---
 cause: memory.fragmentation
@@ -48,9 +51,9 @@ FAILED = line("sig.dist.rank_died", number=9, text="torch.ChildFailedError:")
 
 
 def test_a_cause_whose_requirements_hold_is_settled():
-    ranked = rank(BOOKS, facts(OOM, ASKED, RESERVED))
+    ranked = rank(BOOKS, facts(OOM, ASKED, RESERVED), Sounds({"memory.fragmentation": 5.0}))
     assert ranked[0].cause == "memory.fragmentation"
-    assert ranked[0].required and is_settled(ranked)
+    assert ranked[0].parts == ("effect", "mechanism", "link") and is_settled(ranked)
     assert set(ranked[0].supported_by) == {"E1", "E2", "E3"}
 
 
@@ -64,12 +67,11 @@ def test_contradicting_evidence_takes_the_verdict_away():
 
 def test_a_required_comparison_that_fails_is_not_confirmed():
     ranked = rank(BOOKS, facts(OOM, ASKED, line("memory.reserved_unallocated_bytes", 1 << 20)))
-    assert not ranked or not ranked[0].required
-    assert verdict(ranked) == INSUFFICIENT
+    assert not ranked[0].parts and verdict(ranked) == INSUFFICIENT
 
 
 def test_the_consequence_steps_back_behind_its_origin():
-    ranked = rank(BOOKS, facts(FAILED, OOM, ASKED, RESERVED))
+    ranked = rank(BOOKS, facts(FAILED, OOM, ASKED, RESERVED), Sounds({"memory.fragmentation": 5.0}))
     assert [h.cause for h in ranked] == ["memory.fragmentation", "dist.rank_died"]
     assert ranked[1].explained_by == "memory.fragmentation"
     assert is_settled(ranked)
@@ -113,12 +115,12 @@ Body.
 def test_a_check_that_was_not_made_does_not_speak_for_a_cause():
     book = [parse(OPEN, "loss/wrong_masking", "c.md")]
     said = line("sig.loss.wrong_masking", text="a fully masked row")
-    unseen = rank(book, facts(said))[0].score
-    nothing = rank(book, facts(said, looked=["find_anomalies"]))[0].score
-    both = rank(book, facts(said, looked=["find_anomalies", "inspect_batch"]))[0].score
-    assert unseen > nothing == both, "curves without a zero speak against it, whether or not a batch was looked at"
-    seen = rank(book, facts(said, line("batch.all_masked"), looked=["find_anomalies", "inspect_batch"]))[0].score
-    assert seen > unseen
+    unseen, nothing, both = (
+        rank(book, facts(said, looked=made))[0].score for made in ((), ["find_anomalies"], ["inspect_batch"])
+    )
+    assert unseen == nothing == both
+    seen = rank(book, facts(said, line("batch.all_masked"), looked=["find_anomalies", "inspect_batch"]))[0]
+    assert seen.score > unseen and "mechanism" in seen.parts
 
 
 ONLY_ASKED = """---
@@ -135,8 +137,8 @@ Body.
 def test_what_was_merely_asked_for_confirms_nothing():
     book = [parse(ONLY_ASKED, "loss/lr_too_high", "c.md")]
     asked, seen = line("settings.asked.learning_rate", 0.001), line("loss.diverged", number=2)
-    assert not rank(book, facts(asked))[0].required
-    assert rank(book, facts(asked, seen))[0].required
+    assert not rank(book, facts(asked))[0].parts
+    assert rank(book, facts(asked, seen))[0].parts == ("effect",), "and nothing that brought it about"
 
 
 RATE = """---
@@ -157,21 +159,21 @@ RAISED = (line("error.first", "KeyError: 'lr'", 8), line("error.exception", "Key
 
 
 SPIKES = line("loss.spike_count", 4)
+HEARD = Sounds({"loss.lr_too_high": 4.0})
+
+
+def told(*evidence):
+    return verdict(rank(RATE_BOOKS, facts(*evidence), HEARD))
 
 
 def test_a_setting_is_no_reason_for_an_exception():
-    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, SPIKES))) == "loss.lr_too_high"
-    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, *RAISED))) == INSUFFICIENT
-    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, SPIKES, *RAISED))) == INSUFFICIENT
+    assert told(ASKED_RATE, SPIKES) == "loss.lr_too_high"
+    assert told(ASKED_RATE, *RAISED) == INSUFFICIENT
+    assert told(ASKED_RATE, SPIKES, *RAISED) == INSUFFICIENT
 
 
-def test_what_a_run_merely_asked_for_carries_no_verdict_on_its_loss():
-    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE))) == INSUFFICIENT
-
-
-def test_values_that_are_not_finite_may_have_raised_it():
-    found = facts(ASKED_RATE, line("loss.first_nan_step", 30, step=30), *RAISED)
-    assert verdict(rank(RATE_BOOKS, found)) == "loss.lr_too_high"
+def test_what_a_run_merely_asked_for_carries_no_verdict_however_much_it_sounds_like_it():
+    assert told(ASKED_RATE) == INSUFFICIENT
 
 
 def test_an_exception_that_did_not_end_the_run_or_was_not_asked_for_changes_nothing():
@@ -179,9 +181,9 @@ def test_an_exception_that_did_not_end_the_run_or_was_not_asked_for_changes_noth
         line("run.finished"),
         Evidence(key="question.symptom", value="not_learning", kind="asked"),
     ):
-        assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, SPIKES, *RAISED, more))) == "loss.lr_too_high"
+        assert told(ASKED_RATE, SPIKES, *RAISED, more) == "loss.lr_too_high"
     stopped = (RAISED[0], line("error.exception", "KeyboardInterrupt", 8))
-    assert verdict(rank(RATE_BOOKS, facts(ASKED_RATE, SPIKES, *stopped))) == "loss.lr_too_high"
+    assert told(ASKED_RATE, SPIKES, *stopped) == "loss.lr_too_high"
 
 
 HALF = """---
@@ -200,8 +202,9 @@ Body.
 def test_a_lint_that_restates_a_setting_carries_no_verdict_on_a_loss():
     """The record of an evaluation in fp16 has no loss that could overflow."""
     book, half = [parse(HALF, "loss/fp16_overflow", "c.md")], line("lint.fp16_enabled", "fp16")
-    assert verdict(rank(book, facts(half, line("settings.asked.precision", "fp16", 2)))) == INSUFFICIENT
-    assert verdict(rank(book, facts(half, line("loss_scale.falling", 32, 3)))) == "loss.fp16_overflow"
+    heard = Sounds({"loss.fp16_overflow": 5.0})
+    assert verdict(rank(book, facts(half, line("settings.asked.precision", "fp16", 2)), heard)) == INSUFFICIENT
+    assert verdict(rank(book, facts(half, line("loss_scale.falling", 32, 3)), heard)) == "loss.fp16_overflow"
 
 
 UNDIVIDED = """---
@@ -218,22 +221,32 @@ Body.
 """
 
 
-def test_what_may_bring_a_failure_about_is_likely_only_where_its_effect_is_seen_or_complained_of():
+def test_a_hazard_brings_about_what_was_seen_or_complained_of_and_nothing_else():
     book, hazard = [parse(UNDIVIDED, "loss/grad_accumulation_bug", "d.md")], line("code.unscaled_accumulation")
-    alone = rank(book, facts(hazard), {"loss/grad_accumulation_bug": 2.0})
-    assert alone[0].probability < 0.5 and not is_settled(alone)
+    heard = Sounds({"loss.grad_accumulation_bug": 3.0})
+    alone = rank(book, facts(hazard), heard)
+    assert not alone[0].parts and verdict(alone) == INSUFFICIENT
     for effect in (
         line("loss.high_start", 33.0),
         Evidence(key="question.symptom", value="not_learning", kind="asked", id="E9"),
     ):
-        found = rank(book, facts(hazard, effect), {"loss/grad_accumulation_bug": 2.0})
-        assert found[0].probability > 0.5
+        found = rank(book, facts(hazard, effect), heard)
+        assert found[0].parts == ("effect", "mechanism") and verdict(found) == "loss.grad_accumulation_bug"
+        assert not is_settled(found), "nothing says that it was this one that did"
 
 
 def test_a_cause_that_only_sounds_like_it_stands_in_the_ranking_and_is_no_verdict():
-    ranked = rank(BOOKS, facts(), {"memory/fragmentation": 2.4, "dist/rank_died": -1.0})
+    ranked = rank(BOOKS, facts(), Sounds({"memory.fragmentation": 9.0, "dist.rank_died": -1.0}))
     assert [h.cause for h in ranked] == ["memory.fragmentation"] and not ranked[0].positive
-    assert ranked[0].probability < 0.5 and verdict(ranked) == INSUFFICIENT
+    assert verdict(ranked) == INSUFFICIENT
+
+
+def test_before_one_that_shows_the_effect_goes_another_with_a_mechanism_and_an_origin_before_what_follows():
+    shows = Hypothesis("loss.bad_batch", "", "", 0.5, 3.0, positive=True, parts=("effect",))
+    proves = Hypothesis("loss.layer_numerics", "", "", 0.45, 2.9, positive=True, parts=("effect", "mechanism"))
+    assert verdict([shows, proves]) == "loss.layer_numerics"
+    follows = replace(proves, probability=0.5, explained_by="loss.layer_numerics", cause="ckpt.nan_weights")
+    assert verdict([follows, proves]) == "loss.layer_numerics"
 
 
 def test_nan_equals_nan():

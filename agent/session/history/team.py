@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from ...verdict.gate import status
 from ...verdict.planner import verdict
 from ...verdict.predicates import Facts
 from ...verdict.ranking import rank
+from ...verdict.steer import Sounds
 from . import diagnoses
 from .diagnoses import Entry, entry_of, error_of
 from .history_database import SECONDS, Place, Unusable, place_of, reading, writing
@@ -223,18 +224,14 @@ class Team:
         """The team's own, where the settings say."""
         return cls(place_of(state), session, notes)
 
-    def moved(
-        self, prior: Mapping[str, float], playbooks: Sequence[Playbook], facts: Facts, ws: Workspace
-    ) -> Mapping[str, float]:
-        """The prior with the head starts that corrections of verdicts like this one give."""
+    def moved(self, sounds: Sounds, playbooks: Sequence[Playbook], facts: Facts, ws: Workspace) -> Sounds:
+        """What it sounds like, with the head starts that corrections of verdicts like this one give."""
         if not self._corrections:
-            return prior
-        ranked = self._unmoved = rank(playbooks, facts, prior)
+            return sounds
+        ranked = self._unmoved = rank(playbooks, facts, sounds)
         kind = Kind(framework_of(ws), error_of(facts))
         self._shifts = shifts(self._corrections, verdict(ranked), kind, datetime.now(UTC))
-        odds = by_cause(self._shifts)
-        more = {p.slug: prior.get(p.slug, 0.0) + odds[p.cause] for p in playbooks if p.cause in odds}
-        return {**prior, **more}
+        return replace(sounds, moved=by_cause(self._shifts))
 
     def by_evidence(self, ranked: list[Hypothesis], look: Callable[[], object]) -> list[Hypothesis]:
         """The hypotheses in their order, with the scores that the evidence alone gives: a head start confirms nothing.

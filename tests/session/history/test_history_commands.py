@@ -94,27 +94,27 @@ def test_feedback_needs_a_cause_that_there_is(doctor: Doctor, session: str) -> N
 
 
 def test_a_corrected_session_becomes_an_incident_that_eval_runs(doctor: Doctor, session: str, run: Path) -> None:
-    done = doctor("feedback", "last", "--cause", "memory.fragmentation", "--note", "expandable segments cured it")
+    done = doctor("feedback", "last", "--cause", "memory.activations", "--note", "expandable segments cured it")
     assert done.returncode == 0, done.stderr
     folder = state() / "incidents" / session
     assert f"doctor eval {folder}" in done.stdout
     made = yaml.safe_load((folder / "incident.yaml").read_text())
-    assert made["expected"] == ["memory.fragmentation"] and made["why"] == "expandable segments cured it"
+    assert made["expected"] == ["memory.activations"] and made["why"] == "expandable segments cured it"
     kept = (folder / "files" / "train.log").read_text()
     assert "Tried to allocate 2.00 GiB" in kept and "0123456789abcdef" not in kept
     assert all(mark["text"] in (folder / "files" / mark["file"]).read_text() for mark in made["evidence"])
     assert (folder / "files" / "train.log").stat().st_mode & 0o777 == 0o600
     scored = doctor("eval", state() / "incidents", "--json", "-q")
     assert scored.returncode == 0, scored.stderr
-    assert session in scored.stdout and "memory.fragmentation" in scored.stdout
+    assert session in scored.stdout and "memory.activations" in scored.stdout
     assert len(listed(doctor)) == 1, "an evaluation is no diagnosis of the team's"
-    assert listed(doctor)[0]["truth"] == "memory.fragmentation"
-    assert "really memory.fragmentation" in doctor("history").stdout
+    assert listed(doctor)[0]["truth"] == "memory.activations"
+    assert "really memory.activations" in doctor("history").stdout
     assert (run / "train.log").read_text() == OOM
 
 
 def test_the_last_word_holds_and_can_be_taken_back(doctor: Doctor, session: str, run: Path) -> None:
-    doctor("feedback", session, "--cause", "memory.fragmentation")
+    doctor("feedback", session, "--cause", "memory.activations")
     doctor("feedback", session, "--good")
     assert listed(doctor)[0]["truth"] == listed(doctor)[0]["cause"]
     shutil.rmtree(run)
@@ -131,10 +131,10 @@ def test_the_last_word_holds_and_can_be_taken_back(doctor: Doctor, session: str,
 
 def test_a_run_that_is_gone_leaves_a_correction_without_incident(doctor: Doctor, session: str, run: Path) -> None:
     run.rename(run.parent / "moved")
-    done = doctor("feedback", session, "--cause", "memory.fragmentation")
+    done = doctor("feedback", session, "--cause", "memory.activations")
     assert done.returncode == 0 and "no incident was made" in done.stdout
-    assert listed(doctor)[0]["truth"] == "memory.fragmentation"
-    done = doctor("feedback", session, "--cause", "memory.fragmentation", "--run", run.parent / "moved")
+    assert listed(doctor)[0]["truth"] == "memory.activations"
+    done = doctor("feedback", session, "--cause", "memory.activations", "--run", run.parent / "moved")
     assert done.returncode == 0 and (state() / "incidents" / session / "files" / "train.log").is_file()
     assert doctor("feedback", session, "--good", "--run", run).returncode == 2
 
@@ -148,7 +148,7 @@ def test_a_colleagues_report_can_be_corrected_on_a_shared_path(
     shared.mkdir(mode=0o770)
     shared.chmod(0o770)
     monkeypatch.setenv("DOCTOR_HISTORY", str(shared))
-    done = doctor("feedback", report, "--cause", "memory.fragmentation")
+    done = doctor("feedback", report, "--cause", "memory.activations")
     assert done.returncode == 0, done.stderr
     assert (shared / "history.sqlite").stat().st_mode & 0o777 == 0o660
     kept = shared / "incidents" / session
@@ -161,7 +161,7 @@ def test_hostile_names_in_a_report_write_nothing_elsewhere(doctor: Doctor, sessi
     data = json.loads(doctor("sessions", "show", session, "--json").stdout)
     report.write_text(json.dumps(data | {"session": "../../../out"}))
     before = sorted(p.name for p in tmp_path.iterdir())
-    done = doctor("feedback", report, "--cause", "memory.fragmentation", "--note", "\x1b[31m; rm -rf /")
+    done = doctor("feedback", report, "--cause", "memory.activations", "--note", "\x1b[31m; rm -rf /")
     assert done.returncode == 0, done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == before
     assert [p.name[:8] for p in (state() / "incidents").iterdir()] == ["session-"]
@@ -175,10 +175,10 @@ def test_two_alike_corrections_are_told_to_lean(doctor: Doctor, tmp_path: Path) 
         folder.mkdir()
         (folder / "train.log").write_text(OOM)
         doctor("ask", "why did it die?", "--run", folder, "-q")
-        done = doctor("feedback", "last", "--cause", "memory.fragmentation")
+        done = doctor("feedback", "last", "--cause", "memory.sequence_too_long")
         assert done.returncode == 0, done.stderr
-    assert "twice: memory.fragmentation +0.5" in done.stdout
+    assert "twice: memory.sequence_too_long +0.5" in done.stdout
     (tmp_path / "exp3").mkdir()
     (tmp_path / "exp3" / "train.log").write_text(OOM)
     third = json.loads(doctor("ask", "why did it die?", "--run", tmp_path / "exp3", "--json", "-q").stdout)
-    assert any("memory.fragmentation +0.5" in text for text in third["meta"]["history"]), third["differential"]
+    assert any("memory.sequence_too_long +0.5" in text for text in third["meta"]["history"]), third["differential"]

@@ -119,25 +119,24 @@ def test_corrections_move_the_ranking_within_bounds_and_the_report_says_so(run: 
     )
 
 
-def test_a_head_start_raises_no_status(run: Path, tmp_path: Path) -> None:
+def test_a_head_start_is_taken_from_the_score(run: Path, tmp_path: Path) -> None:
     from traindoctor.agent.core.playbook import playbooks
     from traindoctor.agent.core.types import Evidence, Hypothesis
     from traindoctor.agent.session.history.team import Team
-    from traindoctor.agent.verdict.planner import is_settled
     from traindoctor.agent.verdict.predicates import Facts
+    from traindoctor.agent.verdict.steer import Sounds
 
     place = Place(tmp_path / "t")
     correct(place, times=9, said="none.insufficient_evidence", truth="dist.ib_link")
     team = Team.of(place.folder, "now", [])
     facts = Facts.of([Evidence(key="none.such", id="E1")])
-    prior = team.moved({}, playbooks(), facts, Workspace([run]))
-    assert set(prior) == {p.slug for p in playbooks() if p.cause == "dist.ib_link"}
-    assert set(prior.values()) <= {STRONGEST, STRONGEST / 2}
-    near = Hypothesis("dist.ib_link", "dist/ib_link", "", 0.6, 2.0 + max(prior.values()), positive=True, required=True)
-    rival = Hypothesis("dist.rank_died", "dist/rank_died", "", 0.2, 1.5, positive=True)
-    assert is_settled([near, rival])
+    start = team.moved(Sounds(), playbooks(), facts, Workspace([run])).moved
+    assert set(start) == {"dist.ib_link"} and set(start.values()) <= {STRONGEST, STRONGEST / 2}
+    whole = ("effect", "mechanism", "link")
+    near = Hypothesis("dist.ib_link", "", "", 0.9, 2.0 + start["dist.ib_link"], positive=True, parts=whole)
+    rival = Hypothesis("dist.rank_died", "", "", 0.04, 1.5, positive=True)
     by_evidence = team.by_evidence([near, rival], lambda: None)
-    assert by_evidence[0].score == pytest.approx(2.0) and not is_settled(by_evidence), "confirmed is by evidence alone"
+    assert by_evidence[0].score == pytest.approx(2.0), "what is weighed beside a model's vote is the evidence alone"
 
 
 def test_evaluations_neither_read_nor_write_the_history(

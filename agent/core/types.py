@@ -112,5 +112,6 @@ class Hypothesis:
     positive: bool = False  # at least one positive predicate or decisive line
     parts: tuple[str, ...] = ()  # of its proof, those that are there: effect, mechanism, link
     unexplained: bool = False  # an exception ended the run of which nothing of it speaks
+    leaves: tuple[str, ...] = ()  # what the question complains of, in words, where it brings none of that about
     explained_by: str | None = None  # the cause upstream that explains this one
     elsewhere: bool = False  # all of it comes from another variant than the one that failed

@@ -138,6 +138,9 @@ def conclude(diagnosis: Diagnosis, facts: Facts, playbooks: Sequence[Playbook], 
         ours = [s for s in kept[bool(said) :] if not set(s.cites) <= set(cited)]
         kept = [*said, *ours]  # its words in place of our lead; the lines it did not cite stay
         leader = next((h for h in weighed if h.cause == cause), None)
+    if leader and leader.leaves:
+        left = f"This does not explain what was asked about: {' and '.join(leader.leaves)}."
+        kept.insert(1, Sentence(text=left, cites=[]))
     status = gate.status(cause, ranked)
     differential = _differential(cause, title, weighed)
     report = Report(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -184,12 +184,30 @@ def _either(patterns: list[str]) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{p})" for p in patterns), re.IGNORECASE)
 
 
+@cache
+def _asking() -> re.Pattern[str]:
+    return _either(_table()["asking"])
+
+
+def says_nothing(question: str) -> bool:
+    """Whether a question is of words alone by which anything is asked: why, fix it, what do I tell my team."""
+    return all(_asking().fullmatch(w.strip("'./-").removesuffix("'s")) for w in _QUESTION_WORD.findall(question))
+
+
 def complaints(question: str) -> list[str]:
     """What a question complains of that no clean end and no falling loss refutes."""
     unless, kinds = _complaints()
     if unless.search(question):
         return []
     return [name for name, p in kinds.items() if p.search(question)] + ["particular"] * _is_particular(question)
+
+
+def left_by(cause: str, symptoms: Collection[str]) -> tuple[str, ...]:
+    """What of a complaint, in words, a cause does not bring about; nothing where it brings about any of it."""
+    table = _table()["not_brought_about"]
+    of = [table[name] for name in table if name in symptoms]
+    left = [entry["words"] for entry in of if cause.partition(".")[0] in entry["by"]]
+    return tuple(left) if len(left) == len(of) else ()
 
 
 def _is_particular(question: str) -> bool:

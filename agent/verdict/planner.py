@@ -14,8 +14,9 @@ from .predicates import Facts
 from .ranking import rank
 from .steer import Sounds
 
-LIKELY = 0.35  # probability from which a cause of which effect or mechanism was seen is called likely
-SURE = 0.85  # probability from which one that has the link as well is called confirmed
+LIKELY = 0.35  # probability from which a cause of which a mechanism was seen is called likely
+EVEN = 0.5  # and one that merely shows the effect
+SURE = 0.85  # and one of which circumstances were; from which a whole proof is called confirmed
 RIVAL = 0.05  # probability from which another cause is a rival
 OUTRIGHT = 3.0  # log odds by which the words of a question as good as name a cause
 _FITTING = 3  # playbooks that the question fits best, whose checks are made where no evidence leads
@@ -152,17 +153,22 @@ def verdict(ranked: list[Hypothesis]) -> str:
 
 
 def leader(ranked: Sequence[Hypothesis]) -> Hypothesis | None:
-    """Of the causes that may be told the one with most of a proof, an origin before what follows from it.
+    """Of the causes that may be told the most probable, an origin before what follows from it.
 
-    Before one that merely shows the effect goes another, hardly less probable, of which what brings it about was seen.
-    That all is well is told only where nothing with a mechanism is left.
+    The less of a proof was seen of it, the more probable it must be. That all is well is told only where nothing with a
+    mechanism is left.
     """
-    told = [h for h in ranked if h.positive and h.parts and not h.unexplained and h.probability >= LIKELY]
     blamed = any("mechanism" in h.parts and h.probability >= RIVAL for h in ranked if h.cause != HEALTHY)
-    told = [h for h in told if h.cause != HEALTHY or ("mechanism" in h.parts and not blamed)]
+    told = [h for h in ranked if _may_be_told(h) and not (blamed and h.cause == HEALTHY)]
     if not ranked or (ranked[0].probability >= SURE and ranked[0] not in told):
         return None
-    return max(told, key=lambda h: ("mechanism" in h.parts, h.explained_by is None, h.probability), default=None)
+    return max(told, key=lambda h: (h.explained_by is None, h.probability), default=None)
+
+
+def _may_be_told(h: Hypothesis) -> bool:
+    if not h.positive or h.unexplained or h.elsewhere or (h.cause == HEALTHY and "mechanism" not in h.parts):
+        return False
+    return h.probability >= (LIKELY if "mechanism" in h.parts else EVEN if "effect" in h.parts else SURE)
 
 
 def is_settled(ranked: list[Hypothesis]) -> bool:
@@ -171,7 +177,7 @@ def is_settled(ranked: list[Hypothesis]) -> bool:
     if first is None or first.probability < SURE:
         return False
     rivals = [h for h in ranked[1:] if h.explained_by != first.cause and h.probability >= RIVAL]
-    return first.cause == HEALTHY or (_is_whole(first) and not any(map(_is_whole, rivals)))
+    return first.cause == HEALTHY or (_is_whole(first) and not first.leaves and not any(map(_is_whole, rivals)))
 
 
 def _is_whole(h: Hypothesis) -> bool:

@@ -15,6 +15,7 @@ from functools import cache
 from ..core.own_files import KNOWLEDGE, read_table
 from ..core.playbook import Playbook, Predicate
 from ..core.types import Evidence, Hypothesis
+from .meaning import left_by
 from .predicates import Facts, judge
 from .steer import RAISED, Sounds
 from .traits import Scope, Traits, consequences, traits_of
@@ -103,6 +104,7 @@ def _after_the_first(facts: Facts) -> tuple[str | None, int, bool] | None:
 SOUND = "none.healthy"
 # what may be so in a run that came to its end with a falling loss
 LEFT_BY_A_GOOD_END = frozenset({"slow", "eval_bad", "generation", "rl_bad"})
+SPOKEN_OF = 2.0  # log odds from which the lines of a failure sound like a cause
 OF_A_POLICY = ("reward.", "rl.", "logprob_diff.")
 CEILING = 0.97  # no claim is surer than what some hundred labelled incidents can bear out
 
@@ -125,6 +127,7 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, sounds: Sounds | None = No
     nothing = score(nothing_traits(facts), "nothing")
     values = {t.playbook.cause: value - nothing for t, value in best}
     total = 1.0 + sum(map(math.exp, values.values()))
+    asked = frozenset(str(e.value) for e in facts.get("question.symptom"))
     behind = {t.playbook.cause: u.playbook.cause for t, u in consequences(t for t, _ in best)}
     return [
         Hypothesis(
@@ -139,6 +142,7 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, sounds: Sounds | None = No
             positive=t.positive,
             parts=_parts(t, facts),
             unexplained=ended and not _may_have_raised(t, facts),
+            leaves=left_by(t.playbook.cause, asked),
             explained_by=behind.get(t.playbook.cause),
             elsewhere=t.away,
         )
@@ -245,6 +249,8 @@ def _may_have_raised(t: Traits, facts: Facts) -> bool:
     or it is a fault under which processes end, and more of it was seen than circumstances.
     """
     if t.playbook.cause.partition(".")[0] not in ENDS_NOTHING and t.proof.mechanism:
+        return True
+    if t.counts.get("sounds_failure", 0.0) >= SPOKEN_OF:
         return True
     ends = {i for key in ("error.*", "memory.*", "watchdog.*", "job.*") for i in (e.id for e in facts.get(key))}
     return bool(t.counts.get("line")) or not ends.isdisjoint(t.supported)

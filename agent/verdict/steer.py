@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ..core.types import Evidence
 from ..reading.run.workspace import Workspace
+from .meaning import says_nothing
 from .predicates import Facts
 
 LEAST, MOST = -1.0, 9.0  # log odds of the reader, as far as they count
@@ -45,6 +46,7 @@ class Sounds:
 
 def heard(question: str, facts: Facts, excerpt: str = "") -> Sounds:
     """What a question and a run sound like; nothing where the reader is missing."""
+    question = "" if says_nothing(question) else question
     lines = list(dict.fromkeys([question, *_telling(facts)]))[:TELLING]
     failure = dict.fromkeys(_words(e) for key in _FAILURE for e in facts.get(key)[:FAILURE])
     whole = _read("\n".join([*lines, excerpt]))

@@ -203,7 +203,8 @@ def test_a_lint_that_restates_a_setting_carries_no_verdict_on_a_loss():
     """The record of an evaluation in fp16 has no loss that could overflow."""
     book, half = [parse(HALF, "loss/fp16_overflow", "c.md")], line("lint.fp16_enabled", "fp16")
     heard = Sounds({"loss.fp16_overflow": 5.0})
-    assert verdict(rank(book, facts(half, line("settings.asked.precision", "fp16", 2)), heard)) == INSUFFICIENT
+    restated = rank(book, facts(half, line("settings.asked.precision", "fp16", 2)), heard)
+    assert not restated[0].parts and verdict([replace(restated[0], probability=0.8)]) == INSUFFICIENT
     assert verdict(rank(book, facts(half, line("loss_scale.falling", 32, 3)), heard)) == "loss.fp16_overflow"
 
 
@@ -241,10 +242,16 @@ def test_a_cause_that_only_sounds_like_it_stands_in_the_ranking_and_is_no_verdic
     assert verdict(ranked) == INSUFFICIENT
 
 
-def test_before_one_that_shows_the_effect_goes_another_with_a_mechanism_and_an_origin_before_what_follows():
-    shows = Hypothesis("loss.bad_batch", "", "", 0.5, 3.0, positive=True, parts=("effect",))
+def test_the_less_was_seen_of_a_proof_the_more_probable_it_must_be():
+    def one(probability: float, *parts: str) -> str:
+        return verdict([Hypothesis("loss.bad_batch", "", "", probability, 3.0, positive=True, parts=parts)])
+
+    assert one(0.36, "effect", "mechanism") == one(0.51, "effect") == one(0.86) == "loss.bad_batch"
+    assert one(0.34, "effect", "mechanism") == one(0.49, "effect") == one(0.84) == INSUFFICIENT
+
+
+def test_an_origin_goes_before_what_follows_from_it():
     proves = Hypothesis("loss.layer_numerics", "", "", 0.45, 2.9, positive=True, parts=("effect", "mechanism"))
-    assert verdict([shows, proves]) == "loss.layer_numerics"
     follows = replace(proves, probability=0.5, explained_by="loss.layer_numerics", cause="ckpt.nan_weights")
     assert verdict([follows, proves]) == "loss.layer_numerics"
 

@@ -16,7 +16,7 @@ OOM = (
     "step 1 loss 2.1\nstep 2 loss 2.0\n"
     'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    loss = model(ids)\n'
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB "
-    "of which 1.06 GiB is free. Of the allocated memory 76.00 GiB is allocated by PyTorch, and 500.00 MiB is reserved "
+    "of which 1.06 GiB is free. Of the allocated memory 60.00 GiB is allocated by PyTorch, and 16.00 GiB is reserved "
     "by PyTorch but unallocated.\nWANDB_API_KEY=0123456789abcdef0123456789abcdef01234567\n"
 )
 

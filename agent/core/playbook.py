@@ -141,6 +141,7 @@ class Playbook(_Strict):
     sources: list[str] = []
     body: str = ""
     path: str = ""
+    own: bool = False  # of the user's folder: written for this site
 
     @property
     def key(self) -> str:
@@ -247,9 +248,10 @@ def _library() -> Library:
         return found
     by_slug: dict[str, Playbook] = {}
     wrong: list[str] = []
-    for slug, path in (pair for folder in folders for pair in playbook_files(folder)):
+    for where, slug, path in ((f, *pair) for f in folders for pair in playbook_files(f)):
         try:
-            by_slug[slug] = parse(path.read_text(encoding="utf-8"), slug, str(path))
+            book = parse(path.read_text(encoding="utf-8"), slug, str(path))
+            by_slug[slug] = book.model_copy(update={"own": where != KNOWLEDGE})
         except (KnowledgeError, OSError, UnicodeDecodeError) as e:
             wrong.append(str(e))
     found = Library(tuple(by_slug[slug] for slug in sorted(by_slug)), tuple(wrong))

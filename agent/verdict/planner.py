@@ -155,18 +155,21 @@ def verdict(ranked: list[Hypothesis]) -> str:
 def leader(ranked: Sequence[Hypothesis]) -> Hypothesis | None:
     """Of the causes that may be told the most probable, an origin before what follows from it.
 
-    The less of a proof was seen of it, the more probable it must be. That all is well is told only where nothing with a
-    mechanism is left.
+    The less of a proof was seen of it, the more probable it must be. Words alone are not believed against a run that
+    went well as far as it shows; that all is well is told only where nothing with a mechanism is left.
     """
     blamed = any("mechanism" in h.parts and h.probability >= RIVAL for h in ranked if h.cause != HEALTHY)
-    told = [h for h in ranked if _may_be_told(h) and not (blamed and h.cause == HEALTHY)]
+    went_well = any(h.cause == HEALTHY and h.parts for h in ranked)
+    told = [h for h in ranked if _may_be_told(h, went_well) and not (blamed and h.cause == HEALTHY)]
     if not ranked or (ranked[0].probability >= SURE and ranked[0] not in told):
         return None
     return max(told, key=lambda h: (h.explained_by is None, h.probability), default=None)
 
 
-def _may_be_told(h: Hypothesis) -> bool:
-    if not h.positive or h.unexplained or h.elsewhere or (h.cause == HEALTHY and "mechanism" not in h.parts):
+def _may_be_told(h: Hypothesis, went_well: bool) -> bool:
+    if h.unexplained or h.elsewhere or (h.cause == HEALTHY and "mechanism" not in h.parts):
+        return False
+    if not h.positive and (went_well or "effect" not in h.parts):
         return False
     return h.probability >= (LIKELY if "mechanism" in h.parts else EVEN if "effect" in h.parts else SURE)
 

@@ -105,6 +105,9 @@ SOUND = "none.healthy"
 # what may be so in a run that came to its end with a falling loss
 LEFT_BY_A_GOOD_END = frozenset({"slow", "eval_bad", "generation", "rl_bad"})
 SPOKEN_OF = 2.0  # log odds from which the lines of a failure sound like a cause
+# Log odds of a line by which the users' own page knows its failure: it was written for this site, and the reader has
+# never heard of it. Public incidents cannot tell what it is worth.
+OWN_LINE = 6.0
 OF_A_POLICY = ("reward.", "rl.", "logprob_diff.")
 CEILING = 0.97  # no claim is surer than what some hundred labelled incidents can bear out
 
@@ -165,6 +168,7 @@ def candidates(playbooks: Iterable[Playbook], facts: Facts, heard: Sounds) -> li
         cause = t.playbook.cause
         value = score(t.counts, "cause") + heard.moved.get(cause, 0.0)
         value += score(sound, "sound") if cause == SOUND else 0.0
+        value += OWN_LINE if t.playbook.own and t.counts.get("line") else 0.0
         if cause not in best or value > best[cause][1]:
             best[cause] = (t, value)
     return sorted(best.values(), key=lambda found: -found[1])
@@ -183,7 +187,10 @@ def score(counts: Mapping[str, float], of: str) -> float:
 def _listen(t: Traits, heard: Sounds) -> None:
     if t.playbook.cause == SOUND:
         return
-    for name, said in (("sounds", heard.whole), ("sounds_question", heard.question), ("sounds_failure", heard.failure)):
+    for name, said in (
+        ("sounds", heard.whole), ("sounds_told", heard.told),
+        ("sounds_question", heard.question), ("sounds_failure", heard.failure),
+    ):  # fmt: skip
         t.counts[name] = said.get(t.playbook.cause, 0.0)
 
 

@@ -29,12 +29,14 @@ class Sounds:
 
     Attributes:
         whole: of the question, of what tells of a failure, and of the ends of small files.
+        told: of the question and what tells of a failure, without the files.
         question: of the words of the question alone.
         failure: of the lines of the first failure alone.
         moved: log odds that corrections of earlier verdicts add.
     """
 
     whole: Mapping[str, float] = field(default_factory=dict)
+    told: Mapping[str, float] = field(default_factory=dict)
     question: Mapping[str, float] = field(default_factory=dict)
     failure: Mapping[str, float] = field(default_factory=dict)
     moved: Mapping[str, float] = field(default_factory=dict)
@@ -50,7 +52,9 @@ def heard(question: str, facts: Facts, excerpt: str = "") -> Sounds:
     lines = list(dict.fromkeys([question, *_telling(facts)]))[:TELLING]
     failure = dict.fromkeys(_words(e) for key in _FAILURE for e in facts.get(key)[:FAILURE])
     whole = _read("\n".join([*lines, excerpt]))
-    return Sounds(whole, _read(question), _read("\n".join(failure))) if whole else Sounds()
+    if not whole:
+        return Sounds()
+    return Sounds(whole, _read("\n".join(lines)), _read(question), _read("\n".join(failure)))
 
 
 def _read(text: str) -> dict[str, float]:

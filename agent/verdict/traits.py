@@ -126,6 +126,9 @@ class Traits:
         for i in found.ids:
             if e := by_id.get(i):
                 self.proof.add(predicate.part or part_of(e.key), [i])
+                if predicate.part == "link":  # the page says that it tells both what happened and why
+                    self.proof.add("effect", [i])
+                    self.proof.add("mechanism", [i])
         if predicate.than:
             self.proof.link += found.ids
 
@@ -135,7 +138,9 @@ def traits_of(playbook: Playbook, facts: Facts, scope: Scope) -> Traits:
     found = Traits(playbook)
     best = _lines(found, facts, scope)
     held = _required(found, facts, scope)
+    lacking = bool(found.missing) or found.refuted  # of what is required
     seen = _signs(found, facts, scope, best)
+    seen = None if lacking else seen
     if held or seen or (best is not None and (best.decisive or best.weight == "strong")):
         found.count("proven")
     if seen == "mechanism":
@@ -162,8 +167,12 @@ def traits_of(playbook: Playbook, facts: Facts, scope: Scope) -> Traits:
 
 
 def _is_measured(name: str, scope: Scope) -> bool:
-    """Whether a piece of evidence was read from a binary file or answered by the machine: no log says so much."""
-    return name in scope.by_id and scope.by_id[name].kind in ("binary", "command")
+    """Whether a piece of evidence was read from a binary file or answered by the machine: no log says so much.
+
+    An estimate of ours is computed.
+    """
+    e = scope.by_id.get(name)
+    return e is not None and e.kind in ("binary", "command") and not e.key.startswith("estimate.")
 
 
 def _lines(found: Traits, facts: Facts, scope: Scope) -> Signature | None:

@@ -37,7 +37,7 @@ FOLDS, PULL, FAIR, UNTOLD = 5, 2.0, 0.3, 0.7  # pull towards zero; a fair second
 NAMES = {
     "cause": ("line", "broke_there", "refuted", "proven", "shown", "measured", "support", "asked",
               "against", "against_asked", "general",
-              "away", "consequence", "sounds", "sounds_question", "sounds_failure"),
+              "away", "consequence", "sounds", "sounds_told", "sounds_question", "sounds_failure"),
     "sound": ("base", "ended", "sounds"),
     "nothing": ("base", "evidence"),
 }  # fmt: skip
@@ -178,6 +178,7 @@ def _judged(r: Row, odds: np.ndarray) -> tuple[bool, bool, bool, bool]:
 
 
 def main() -> None:
+    """Gather, measure, and write the weights unless they are only to be measured."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("--measure", action="store_true", help="measure, and leave the weights as they are")
     asked.add_argument("--jobs", type=int, default=2)

@@ -197,9 +197,7 @@ def test_the_offline_planner_asks_for_what_may_settle_it_once(run: Path) -> None
     (first,) = then()
     assert first.tool == "dump_stacks" and "you named processes" in first.why
     (second,) = then(refused(first))
-    assert second == Call(
-        "nccl_test", why="the question fits dist.ib_link, and nothing that may be made unasked settles it"
-    )
+    assert second == Call("nccl_test", why="tells dist.ib_link apart, and nothing that may be made unasked settles it")
     assert then(pids=()) == [second] and then(refused(first), refused(second)) == []
     assert then(result(first), result(second)) == []
     (unasked_now,) = then(result(first), allowed=Risk.COSTLY, askable=False)

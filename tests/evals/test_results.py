@@ -103,7 +103,7 @@ def test_the_command_writes_compares_and_fails_on_a_drop(doctor: Doctor, here: N
     assert "hay 5x: 1 incidents" in done.stdout and "<svg" in page.read_text()
     same = doctor("eval", DEMO, "--baseline", good, "--fail-on-drop", "--json")
     assert same.returncode == 0 and json.loads(same.stdout)["baseline"]["dropped"] is False
-    hard = DEMO.parent / "incidents" / "memory-gemma2-9b-squad-step10"
+    hard = DEMO.parent / "incidents" / "data-loss-zero-34b"
     assert doctor("eval", hard, "--write-baseline", good).returncode == 0
     worse = doctor("eval", hard, "--solver", "grep", "--baseline", good, "--fail-on-drop")
     assert worse.returncode == 1 and "worse (1):" in worse.stdout

@@ -128,10 +128,10 @@ def test_attacks_take_turns_and_want_another_cause(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_a_mode_sets_the_harder_ones_beside_the_plain(here: None) -> None:
-    plain = evaluate(SEVERAL[:2])
+    plain = evaluate(SEVERAL[::2])
     for mode in (modes.Mode("hay", "20x"), modes.Mode("withhold"), modes.Mode("inject")):
-        found = modes.compared(mode, SEVERAL[:2], plain, 1)
-        assert [s.id for s in found.after] == [s.id for s in found.before] == [c.id for c in SEVERAL[:2]]
+        found = modes.compared(mode, SEVERAL[::2], plain, 1)
+        assert [s.id for s in found.after] == [s.id for s in found.before] == [c.id for c in SEVERAL[::2]]
         assert not [s.error for s in found.after if s.error]
         data, text = modes.as_data(found), "\n".join(modes.as_lines(found))
         assert data["mode"].split()[0] == mode.kind and mode.kind in text

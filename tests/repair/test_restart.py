@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shlex
 from pathlib import Path
 
@@ -213,6 +214,8 @@ def test_a_report_ends_with_where_to_go_on(damaged: bool, tmp_path: Path) -> Non
     run = copy("hf", tmp_path)
     if damaged:
         cut(run / "checkpoint-4" / "model.safetensors")
+    for state in run.glob("checkpoint-*/trainer_state.json"):  # it was to go on
+        state.write_text(re.sub(r'"max_steps": \d+', '"max_steps": 100', state.read_text()))
     (run / "train.log").write_text(
         "".join(f"step {s} loss {4.5 - s * 0.01:.3f}\n" for s in range(1, 8))
         + "slurmstepd: error: *** JOB 4711 ON n12 CANCELLED AT 2026-03-04T02:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n"

@@ -51,7 +51,7 @@ FAILED = line("sig.dist.rank_died", number=9, text="torch.ChildFailedError:")
 
 
 def test_a_cause_whose_requirements_hold_is_settled():
-    ranked = rank(BOOKS, facts(OOM, ASKED, RESERVED), Sounds({"memory.fragmentation": 5.0}))
+    ranked = rank(BOOKS, facts(OOM, ASKED, RESERVED), Sounds({"memory.fragmentation": 7.0}))
     assert ranked[0].cause == "memory.fragmentation"
     assert ranked[0].parts == ("effect", "mechanism", "link") and is_settled(ranked)
     assert set(ranked[0].supported_by) == {"E1", "E2", "E3"}
@@ -71,7 +71,7 @@ def test_a_required_comparison_that_fails_is_not_confirmed():
 
 
 def test_the_consequence_steps_back_behind_its_origin():
-    ranked = rank(BOOKS, facts(FAILED, OOM, ASKED, RESERVED), Sounds({"memory.fragmentation": 5.0}))
+    ranked = rank(BOOKS, facts(FAILED, OOM, ASKED, RESERVED), Sounds({"memory.fragmentation": 7.0}))
     assert [h.cause for h in ranked] == ["memory.fragmentation", "dist.rank_died"]
     assert ranked[1].explained_by == "memory.fragmentation"
     assert is_settled(ranked)

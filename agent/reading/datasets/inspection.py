@@ -72,8 +72,10 @@ class Findings:
 
 
 def inspect_rows(ws: Workspace, looked: Look, limits: Limits, tokenizer: RunTokenizer | None, out: Findings) -> None:
-    """Ask every question about one file of records."""
+    """Ask every question about one file of records; what a policy answered in training is no data of it."""
     rows, file = looked.rows, looked.source.file
+    if any(map(_is_rollout, rows[:EACH])):
+        return
     if rows:
         out.add("records", cited(ws, rows[0], "data.records", looked.seen, f"{looked.seen} records"))
     if not looked.whole:
@@ -140,6 +142,11 @@ def _repeats(ws: Workspace, looked: Look, shown: Counter[str], out: Findings) ->
     if share >= 0.1 and looked.seen >= 10 and not shown["duplicates"]:
         for line in looked.again:
             out.add("duplicates", ws.cite(looked.source.file, line, "data.duplicates", round(share, 3)))
+
+
+def _is_rollout(row: Row) -> bool:
+    """Whether a row is what a policy answered and what it got for it."""
+    return bool(row.completion) and any(name.startswith("reward") for name in row.fields)
 
 
 def _letters(text: str) -> int:

@@ -175,11 +175,17 @@ def _may_be_told(h: Hypothesis, went_well: bool) -> bool:
 
 
 def is_settled(ranked: list[Hypothesis]) -> bool:
-    """Whether the leader's proof is whole, nothing of the effect is left unexplained, and no rival's proof is whole."""
+    """Whether the leader's proof is whole, nothing of the effect is left unexplained, and no rival's proof is whole.
+
+    What follows from it speaks for it: where the consequence is so, it is so too.
+    """
     first = leader(ranked)
-    if first is None or first.probability < SURE:
+    if first is None:
         return False
-    rivals = [h for h in ranked[1:] if h.explained_by != first.cause and h.probability >= RIVAL]
+    follow = [h for h in ranked if h.explained_by == first.cause]
+    if first.probability + sum(h.probability for h in follow) < SURE:
+        return False
+    rivals = [h for h in ranked if h is not first and h not in follow and h.probability >= RIVAL]
     return first.cause == HEALTHY or (_is_whole(first) and not first.leaves and not any(map(_is_whole, rivals)))
 
 

@@ -1,6 +1,6 @@
 """Bytes of the first request to a model, on runs of 2 kB, 20 MB, 1 GB and 1,024 ranks; 32 kB is promised for each.
 
-python -m benchmarks.first_call [--gigabytes N]
+    python -m benchmarks.first_call [--gigabytes N]
 """
 
 from __future__ import annotations

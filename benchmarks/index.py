@@ -1,6 +1,6 @@
 """Index: seconds of a build, and of a query, cold and warm. How well it finds is measured by `doctor index measure`.
 
-python benchmarks/index.py [--documents FILES...]
+    python benchmarks/index.py [--documents FILES...]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A large log: the signature pass against ripgrep on the same patterns and file, the whole triage, peak memory.
 
-python benchmarks/large_log.py [--gigabytes 1.0]
+    python benchmarks/large_log.py [--gigabytes 1.0]
 """
 
 from __future__ import annotations

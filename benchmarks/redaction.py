@@ -1,6 +1,6 @@
 """Redaction: megabytes a second on clean logs of the recorded runs, and on text full of planted secrets.
 
-python benchmarks/redaction.py [--megabytes 20]
+    python benchmarks/redaction.py [--megabytes 20]
 """
 
 from __future__ import annotations

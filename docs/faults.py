@@ -1,6 +1,6 @@
 """Write docs/faults.md: what a user reads for each way in which a model's server can fail. Takes about a minute.
 
-.venv/bin/python docs/faults.py
+    .venv/bin/python docs/faults.py
 """
 
 from __future__ import annotations

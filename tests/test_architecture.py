@@ -129,9 +129,7 @@ def test_no_folders_import_each_other_in_a_circle() -> None:
 def test_imports_point_downwards(house: str) -> None:
     height = {f"{house}.{room}": n for n, room in enumerate(FLOORS[house])}
     depth = house.count(".") + 2
-    assert {p.name for p in (ROOT / house.replace(".", "/")).iterdir() if (p / "__init__.py").is_file()} == set(
-        FLOORS[house]
-    )
+    assert {p.name for p in (ROOT / house.replace(".", "/")).iterdir() if (p / "__init__.py").is_file()} == set(FLOORS[house])
     wrong = []
     for name in below(f"{house}."):
         ours = ".".join(name.split(".")[:depth])
@@ -145,9 +143,7 @@ def test_imports_point_downwards(house: str) -> None:
 def test_a_folder_can_be_taken_in_at_a_glance() -> None:
     crowded = []
     for folder in {path.parent for name, path in ALL.items() if name.startswith("agent")}:
-        entries = [
-            p for p in folder.iterdir() if p.name not in ("__init__.py", "__pycache__") and p.suffix in ("", ".py")
-        ]
+        entries = [p for p in folder.iterdir() if p.name not in ("__init__.py", "__pycache__") and p.suffix in ("", ".py")]
         if len(entries) > FOLDER_ENTRIES:
             crowded.append(f"{folder.relative_to(ROOT)} has {len(entries)} entries")
     assert crowded == []
@@ -174,9 +170,7 @@ def test_tools_stand_alone() -> None:
         f"{name} imports {imported}"
         for name in below("agent.tools.")
         for imported in imports(name)
-        if imported.startswith("agent.tools.")
-        and name.count(".") > 2
-        and imported not in ("agent.tools.tool", "agent.tools.rehearsal")
+        if imported.startswith("agent.tools.") and name.count(".") > 2 and imported not in ("agent.tools.tool", "agent.tools.rehearsal")
     ]
     for name in below("agent.tools."):
         for node in nodes(ALL[name]):
@@ -204,9 +198,7 @@ def test_the_chat_knows_the_doors_alone() -> None:
 
 
 def test_index_and_knowledge_know_nothing_of_agent() -> None:
-    assert [
-        (n, i) for n in below("index", "knowledge") for i in imports(n) if i.startswith(("agent", "evals", "tui"))
-    ] == []
+    assert [(n, i) for n in below("index", "knowledge") for i in imports(n) if i.startswith(("agent", "evals", "tui"))] == []
 
 
 def test_only_relative_imports_cross_the_house() -> None:

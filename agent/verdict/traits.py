@@ -139,8 +139,8 @@ def traits_of(playbook: Playbook, facts: Facts, scope: Scope) -> Traits:
     best = _lines(found, facts, scope)
     held = _required(found, facts, scope)
     lacking = bool(found.missing) or found.refuted  # of what is required
-    seen = _signs(found, facts, scope, best)
-    seen = None if lacking else seen
+    signs = _signs(found, facts, scope, best)
+    seen = None if lacking else signs
     if held or seen or (best is not None and (best.decisive or best.weight == "strong")):
         found.count("proven")
     if seen == "mechanism":

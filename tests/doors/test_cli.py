@@ -123,21 +123,14 @@ def test_the_current_folder_and_standard_input_are_runs(doctor, process, run, tm
     assert not list(tmp_path.glob("doctor-stdin-*"))  # the spooled copy is gone
 
 
-def test_triage_writes_only_where_it_is_asked_to_and_fail_on_turns_a_cause_into_a_code(
-    doctor: Doctor, run: Path
-) -> None:
+def test_triage_writes_only_where_it_is_asked_to_and_fail_on_turns_a_cause_into_a_code(doctor: Doctor, run: Path) -> None:
     done = doctor("triage", run, "--fail-on", "likely", "--json")
     first = Report.model_validate_json(done.stdout)
     assert done.returncode == int(first.status in ("likely", "confirmed"))
     assert sorted(p.name for p in run.iterdir()) == ["train.log"]
     written = doctor("triage", run, "--write", "--json")
     assert written.returncode == 0
-    assert sorted(p.name for p in run.iterdir()) == [
-        "doctor-report.html",
-        "doctor-report.json",
-        "doctor-report.md",
-        "train.log",
-    ]
+    assert sorted(p.name for p in run.iterdir()) == ["doctor-report.html", "doctor-report.json", "doctor-report.md", "train.log"]
     kept = Report.model_validate_json((run / "doctor-report.json").read_text())
     assert kept == Report.model_validate_json(written.stdout)
     done = doctor("triage", run, "--fail-on", "confirmed", "--json")
@@ -154,9 +147,7 @@ def test_every_tool_runs_alone(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) 
     listed = doctor("tool").stdout.splitlines()
     assert len(listed) == len(all_tools())
     kept, make = [], workspace.Workspace
-    monkeypatch.setattr(
-        workspace, "Workspace", lambda *a, **k: kept[0] if kept else kept.append(make(*a, **k)) or kept[0]
-    )
+    monkeypatch.setattr(workspace, "Workspace", lambda *a, **k: kept[0] if kept else kept.append(make(*a, **k)) or kept[0])
     for name, tool in all_tools().items():
         arguments = [f"--{n.replace('_', '-')}=1" for n, f in tool.arguments.model_fields.items() if f.is_required()]
         done = doctor("tool", name.replace("_", "-"), DEMO, "--json", *arguments)

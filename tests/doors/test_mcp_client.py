@@ -134,3 +134,5 @@ def test_hostile_calls_get_one_line_calls_run_side_by_side_and_a_cancelled_one_h
         assert not (await client.call_tool("list_files", {})).is_error
 
     talk(use, "--run", CASE.files, before=MORE_TOOLS)
+
+

@@ -27,9 +27,7 @@ def commands(page: str) -> list[str]:
     return [line[2:] for block in blocks(page, "console") for line in block.splitlines() if line.startswith("$ ")]
 
 
-def test_an_incident_of_ones_own_comes_out_of_the_commands_as_written(
-    doctor: Doctor, here: None, tmp_path: Path
-) -> None:
+def test_an_incident_of_ones_own_comes_out_of_the_commands_as_written(doctor: Doctor, here: None, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "evals" / "demo" / "files", tmp_path / "run")
     labels = blocks("incidents.md", "yaml")[0]
     for command in commands("incidents.md"):

@@ -35,9 +35,7 @@ def small(tmp_path: Path) -> tuple[Sources, Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"---\ncause: {cause}\ntitle: {slug}\n---\n{body}\n")
     (tmp_path / "documents").mkdir()
-    (tmp_path / "documents" / "guide.md").write_text(
-        "# Notes\n\n## Rack\n\nThe pump fails.\n\n## Door\n\nThe door key.\n"
-    )
+    (tmp_path / "documents" / "guide.md").write_text("# Notes\n\n## Rack\n\nThe pump fails.\n\n## Door\n\nThe door key.\n")
     questions = {
         "playbooks": [["loss scale falls", ["loss.fp16_overflow"]], ["walrus pelican", ["loss.fp16_overflow"]],
                       ["zebra stripes", ["loss.bad_batch"]]],

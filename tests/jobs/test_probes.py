@@ -36,14 +36,7 @@ def test_control_groups_of_version_2(tmp_path: Path, capsys: pytest.CaptureFixtu
         (tmp_path / name).write_text(text)
     host.group_v2(tmp_path, "7")
     said = {f.pop("fact"): f for f in map(json.loads, capsys.readouterr().out.splitlines())}
-    assert said["group_memory"] == {
-        "pid": "7",
-        "group": str(tmp_path),
-        "limit": 1000,
-        "peak": 990,
-        "now": 900,
-        "oom_kills": 2,
-    }
+    assert said["group_memory"] == {"pid": "7", "group": str(tmp_path), "limit": 1000, "peak": 990, "now": 900, "oom_kills": 2}
     assert said["group_processes"]["now"] == 99 and said["group_cores"]["cores"] == 1.5
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.events").write_text("oom_kill 0\n")
@@ -57,41 +50,15 @@ class Forged:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def run(
-        self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None
-    ) -> Completed:
+    def run(self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None) -> Completed:
         return Completed(tuple(argv), 0, self.text)
 
 
 FIELDS = ("fact", "field", "gpu", "asking", "measure", "folder", "kind", "port", "counter", "value", "total", "free", "mount", "path",
           "name", "version", "requires", "python", "soft", "limit", "now", "first", "last", "bytes", "count", "seconds", "of", "who",
           "load", "cores", "left_bytes", "code")  # fmt: skip
-WORDS = st.sampled_from(
-    (
-        "disk",
-        "inodes",
-        "limit",
-        "memory",
-        "processor",
-        "pressure",
-        "clock",
-        "zombie",
-        "count",
-        "name",
-        "write",
-        "a/b",
-        "2.0",
-        "x",
-    )
-)
-VALUES = (
-    st.none()
-    | st.booleans()
-    | st.integers(-5, 1 << 40)
-    | st.floats(allow_nan=False)
-    | WORDS
-    | st.lists(WORDS | st.integers(), max_size=3)
-)
+WORDS = st.sampled_from(("disk", "inodes", "limit", "memory", "processor", "pressure", "clock", "zombie", "count", "name", "write", "a/b", "2.0", "x"))
+VALUES = st.none() | st.booleans() | st.integers(-5, 1 << 40) | st.floats(allow_nan=False) | WORDS | st.lists(WORDS | st.integers(), max_size=3)
 LINE = st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=7).map(json.dumps) | st.text(max_size=30)
 
 

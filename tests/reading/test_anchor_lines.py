@@ -55,9 +55,7 @@ def test_windows_in_plain_packed_and_utf16(tmp_path: Path) -> None:
 
 
 def test_excerpts_of_a_large_file_do_not_overlap(tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_text(
-        ("filler " * 20 + "\n") * 9000 + "py-spy dump\npy-spy dump\n" + ("filler " * 20 + "\n") * 9000
-    )
+    (tmp_path / "a.log").write_text(("filler " * 20 + "\n") * 9000 + "py-spy dump\npy-spy dump\n" + ("filler " * 20 + "\n") * 9000)
     ws = Workspace([tmp_path])
     numbers = [x.number for x in excerpt(ws, ws.files[0], "stack")]
     assert 9001 in numbers and numbers == sorted(set(numbers)) and len(numbers) < 2000

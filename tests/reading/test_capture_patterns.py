@@ -68,19 +68,8 @@ def test_tables_compile_and_cover_their_topics() -> None:
 
 
 def test_every_tool_takes_a_file_of_odd_lines(tmp_path: Path) -> None:
-    heads = [
-        "Tried to allocate ",
-        "WorkNCCL(",
-        "NCCL WARN ",
-        "Xid ",
-        "py-spy ",
-        "nvidia-smi ",
-        "slurmstepd ",
-        "POST /sleep ",
-    ]
-    (tmp_path / "train.log").write_bytes(
-        b"\n".join((h + o)[:70000].encode() for h in heads for o in ODD) + b"\xff\xfe\n\x00x"
-    )
+    heads = ["Tried to allocate ", "WorkNCCL(", "NCCL WARN ", "Xid ", "py-spy ", "nvidia-smi ", "slurmstepd ", "POST /sleep "]
+    (tmp_path / "train.log").write_bytes(b"\n".join((h + o)[:70000].encode() for h in heads for o in ODD) + b"\xff\xfe\n\x00x")
     ws = Workspace([tmp_path])
     for name in ("oom_report", "watchdog", "nccl_log", "nccl_versions", "xid_errors", "gpu_status", "stacks", "host_health",
                  "engine_events"):  # fmt: skip

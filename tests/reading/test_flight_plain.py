@@ -52,12 +52,7 @@ def test_operations_that_no_dump_has_are_refused_before_loading(op: pickletools.
 @given(VALUES)
 @settings(max_examples=200, deadline=None)
 def test_any_value_in_the_place_of_a_dump(value: object) -> None:
-    whole = {
-        "version": value,
-        "pg_config": value,
-        "pg_status": value,
-        "entries": [{"process_group": value, "state": value}],
-    }
+    whole = {"version": value, "pg_config": value, "pg_status": value, "entries": [{"process_group": value, "state": value}]}
     for content in (value, whole, {"pg_config": {}, "entries": value}):
         data = pickle.dumps(content, protocol=2)
         try:

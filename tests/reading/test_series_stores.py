@@ -73,9 +73,7 @@ def made(root: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
             fresh = kept.with_suffix(".new")
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir(parents=True)
-            subprocess.run(
-                [sys.executable, "-c", MAKERS[name], str(fresh)], check=True, capture_output=True, timeout=120
-            )
+            subprocess.run([sys.executable, "-c", MAKERS[name], str(fresh)], check=True, capture_output=True, timeout=120)
             fresh.rename(kept)
     shutil.copytree(kept, tmp_path / "run", symlinks=True)
     return tmp_path / "run"
@@ -94,9 +92,7 @@ def test_an_offline_run_of_wandb(made: Path) -> None:
     assert math.isnan(points["loss"][40][1]) and points["grad_norm"][59] == (590.0, pytest.approx(1.59))
     seen = {e.key: e for e in find_anomalies(Workspace([made])).evidence}
     nan = seen["loss.first_nan_step"]
-    assert (
-        nan.value == 400 and nan.kind == "binary" and nan.member == "train/loss" and (nan.file or "").endswith(".wandb")
-    )
+    assert nan.value == 400 and nan.kind == "binary" and nan.member == "train/loss" and (nan.file or "").endswith(".wandb")
 
 
 @pytest.mark.parametrize("made", ["mlflow"], indirect=True)
@@ -192,9 +188,7 @@ def test_status_lines_of_sglang(tmp_path: Path) -> None:
 
 def test_json_with_a_step_and_names_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "history.json").write_text('[{"step":0,"my_thing":2.0},{"step":5,"my_thing":2.5}]')
-    (tmp_path / "result.json").write_text(
-        '{"loss": 2.0, "training_iteration": 1}\n{"loss": 1.5, "training_iteration": 2}\n'
-    )
+    (tmp_path / "result.json").write_text('{"loss": 2.0, "training_iteration": 1}\n{"loss": 1.5, "training_iteration": 2}\n')
     found = {s.metric: s for s in curves(Workspace([tmp_path])).series}
     assert found["my_thing"].steps.tolist() == [0, 5] and found["loss"].steps.tolist() == [1, 2]
     assert found["loss"].lines.tolist() == [1, 2]

@@ -69,10 +69,7 @@ def test_a_follow_up_on_knowledge_keeps_the_session(tmp_path: Path) -> None:
 
 def test_each_answer_of_a_session_is_its_own(tmp_path: Path) -> None:
     first = asked("What is MFU?", tmp_path)
-    for question, title in (
-        ("Will Qwen2.5-7B fit on 8 x 80 GB?", "It does not fit."),
-        ("What does Xid 79 mean", "Xid 79"),
-    ):
+    for question, title in (("Will Qwen2.5-7B fit on 8 x 80 GB?", "It does not fit."), ("What does Xid 79 mean", "Xid 79")):
         ws = Workspace([], question=question, may_be_empty=True, live=False)
         *_, last = diagnose(ws, question, state=tmp_path, session=first.session)
         assert isinstance(last, ReportReady) and last.report.root_cause.title == title
@@ -91,9 +88,7 @@ def test_a_fit_is_estimated_from_the_question(tmp_path: Path) -> None:
 
 
 def test_a_document_bears_out_no_diagnosis() -> None:
-    book = Evidence(
-        id="E1", key="knowledge.passage", kind="document", file="playbook hw/x", text="the card fell off the bus"
-    )
+    book = Evidence(id="E1", key="knowledge.passage", kind="document", file="playbook hw/x", text="the card fell off the bus")
     said = Diagnosis("none.insufficient_evidence", [], [Sentence(text="The card fell off the bus.", cites=["E1"])])
     concluded = conclude(said, Facts.of([book]), [], causes())
     assert concluded.dropped and not concluded.report.evidence

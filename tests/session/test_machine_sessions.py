@@ -23,9 +23,7 @@ MACHINE = Path(__file__).parent.parent / "tools" / "machine"
 class QuietKernel:
     """This machine, but for its kernel log: other tests write into that one."""
 
-    def run(
-        self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None
-    ) -> Completed:
+    def run(self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None) -> Completed:
         if argv[0] in ("dmesg", "journalctl"):
             return Completed(tuple(argv), 0, "2026-01-01T00:00:00,000000+00:00 Linux version 6.1\n")
         return Live().run(argv, timeout, env, cwd)
@@ -73,7 +71,7 @@ def test_a_real_kill_for_memory(tmp_path: Path) -> None:
         pytest.skip("no memory control groups of version 1 that may be made")
     job = "import time\nfor i in range(40): print('step', i, 'loss', 2 - i / 100, flush=True)\nkept = bytearray(300 << 20)\n"
     try:
-        enter = f'echo $$ > {group}/cgroup.procs; {sys.executable} -c "$1" > {run}/train.log 2>&1'
+        enter = f"echo $$ > {group}/cgroup.procs; {sys.executable} -c \"$1\" > {run}/train.log 2>&1"
         subprocess.run(["bash", "-c", enter, "-", job], check=False)
     finally:
         group.rmdir()
@@ -92,9 +90,7 @@ def test_a_sick_driver(mode: str, expected: str, tmp_path: Path, monkeypatch: py
     (run / "rank3.log").write_text("step 10 loss 2.1\nstep 11 loss 2.0\nRuntimeError: CUDA error: unknown error\n")
     library = tmp_path / "lib"
     library.mkdir()
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-o", library / "libnvidia-ml.so.1", MACHINE / "fake_nvml.c"], check=True
-    )
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library / "libnvidia-ml.so.1", MACHINE / "fake_nvml.c"], check=True)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
     monkeypatch.setenv("FAKE_NVML", mode)
     monkeypatch.setattr(gpu_state, "SECONDS", 2.0)
@@ -115,11 +111,7 @@ def test_what_only_slurm_knows(job: str, expected: str, key: str, tmp_path: Path
     (run / f"slurm-{job}.out").write_text("step 1 loss 2.1\nstep 2 loss 2.0\nstep 3 loss 1.9\n")
     shell = answers(
         tmp_path,
-        {
-            "argv": ["sacct", "-P", "-D", "-j", job, "-o", FIELDS],
-            "code": 0,
-            "stdout": (MACHINE / "sacct.txt").read_text(),
-        },
+        {"argv": ["sacct", "-P", "-D", "-j", job, "-o", FIELDS], "code": 0, "stdout": (MACHINE / "sacct.txt").read_text()},
     )
     found = report(run, "the job just stopped", tmp_path, shell)
     assert cause(found) == expected, [h.id for h in found.differential]

@@ -20,9 +20,7 @@ Thread {pid} (idle): "MainThread"
     main (train.py:74)
     <module> (train.py:79)
 """
-SLEEPS = WAITS.replace("    all_reduce (torch/distributed/distributed_c10d.py:3252)\n", "").replace(
-    "main (train.py:74)", "prepare (train.py:9)"
-)
+SLEEPS = WAITS.replace("    all_reduce (torch/distributed/distributed_c10d.py:3252)\n", "").replace("main (train.py:74)", "prepare (train.py:9)")
 
 
 class Answers:
@@ -35,11 +33,7 @@ class Answers:
     def run(self, argv, timeout=10.0, env=None, cwd=None) -> Completed:
         self.asked.append(argv)
         if argv[0] == sys.executable:
-            return Completed(
-                tuple(argv),
-                0 if self.rows is not None else None,
-                "".join(json.dumps(r) + "\n" for r in self.rows or []),
-            )
+            return Completed(tuple(argv), 0 if self.rows is not None else None, "".join(json.dumps(r) + "\n" for r in self.rows or []))
         if argv[0] == "cat":
             return Completed(tuple(argv), 0, "1\n")
         answer = self.dumps.get(int(argv[-1]), Completed(tuple(argv), 1, "", "Error: No such process"))
@@ -115,11 +109,7 @@ def test_ranks_of_another_job_are_not_taken(tmp_path: Path) -> None:
 
 
 def test_a_launcher_stands_for_its_ranks(tmp_path: Path) -> None:
-    rows = [
-        row(9, None, command="python torchrun train.py", name="pt_elastic"),
-        row(10, 0, parent=9),
-        row(11, 1, parent=9),
-    ]
+    rows = [row(9, None, command="python torchrun train.py", name="pt_elastic"), row(10, 0, parent=9), row(11, 1, parent=9)]
     answers = Answers([*rows, row(20, 0)], {10: WAITS.format(pid=10), 11: SLEEPS.format(pid=11)})
     result = ask(tmp_path, answers, pids=(9,))
     assert values(result, "stack.rank_odd_one_out") == [1]

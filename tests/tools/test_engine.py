@@ -42,9 +42,7 @@ def test_files_are_followed_apart(tmp_path: Path) -> None:
 def test_updates_without_a_cache_reset(tmp_path: Path) -> None:
     seen = look(engine_events, tmp_path, server_log=calls("generate", "update_weights_from_disk", "generate"))
     assert seen.one("rl.prefix_cache_not_reset") is True
-    seen = look(
-        engine_events, tmp_path, server_log=calls("generate", "flush_cache", "update_weights_from_disk", "generate")
-    )
+    seen = look(engine_events, tmp_path, server_log=calls("generate", "flush_cache", "update_weights_from_disk", "generate"))
     assert not seen.values("rl.prefix_cache_not_reset")
 
 

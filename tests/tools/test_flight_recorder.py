@@ -237,9 +237,7 @@ def test_overwritten_starts_are_not_compared(tmp_path: Path) -> None:
 
 def test_sends_without_a_receive(tmp_path: Path) -> None:
     def pair(op: str, number: int) -> dict:
-        sizes = (
-            {"input_sizes": [[4]], "output_sizes": []} if "send" in op else {"input_sizes": [], "output_sizes": [[4]]}
-        )
+        sizes = {"input_sizes": [[4]], "output_sizes": []} if "send" in op else {"input_sizes": [], "output_sizes": [[4]]}
         return entry(number, op, is_p2p=True, p2p_seq_id=number + 1, collective_seq_id=0, state="completed", **sizes)
 
     ranks = {0: [pair("nccl:send 0->1", 0), pair("nccl:send 0->1", 1)], 1: [pair("nccl:recv 1<-0", 0)]}
@@ -254,18 +252,12 @@ def test_two_faults_in_two_groups_are_both_told(tmp_path: Path) -> None:
         return [entry(0, process_group=pair), entry(1, process_group=pair, **odd)]
 
     found = seen(write(tmp_path, {r: rank(r) for r in range(4)}, 4))
-    assert found.values("flight.mismatch") == ["size", "size"] and {e.rank for e in found.of("flight.mismatch")} == {
-        1,
-        3,
-    }
+    assert found.values("flight.mismatch") == ["size", "size"] and {e.rank for e in found.of("flight.mismatch")} == {1, 3}
 
 
 def test_json_dumps(tmp_path: Path) -> None:
     def as_json(dump: dict) -> bytes:
-        entries = [
-            {**{k: v for k, v in e.items() if k != "frames"}, "process_group": list(e["process_group"])}
-            for e in dump["entries"]
-        ]
+        entries = [{**{k: v for k, v in e.items() if k != "frames"}, "process_group": list(e["process_group"])} for e in dump["entries"]]
         return json.dumps(dict(sorted({**dump, "entries": entries}.items()))).encode()
 
     found = seen(write(tmp_path, job(3, {1: ENDED}), 3, as_json))

@@ -35,9 +35,7 @@ def test_between_steps_that_are_not_logged_a_climb_may_hide(tmp_path: Path) -> N
     assert "loss.nan_after_ramp" in keys(tmp_path, [*LEVEL, *JUMP, *NAN], every=50)
 
 
-@pytest.mark.parametrize(
-    ("first", "every", "early"), [(1, 1, True), (10, 10, True), (92677, 1, False), (500, 50, False)]
-)
+@pytest.mark.parametrize(("first", "every", "early"), [(1, 1, True), (10, 10, True), (92677, 1, False), (500, 50, False)])
 def test_a_log_that_takes_up_in_mid_run_has_no_first_steps(first: int, every: int, early: bool, tmp_path: Path) -> None:
     losses = [0.0213, 0.0221, float("nan")]
     lines = (f"step {first + every * i} loss {loss:.4f}" for i, loss in enumerate(losses))

@@ -47,11 +47,7 @@ def start(folder: Path, **env: str) -> subprocess.Popen[bytes]:
     (folder / "job.py").write_text(JOB)
     with (folder / "job.log").open("wb") as log:
         job = subprocess.Popen(
-            [sys.executable, "job.py"],
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **env},
+            [sys.executable, "job.py"], cwd=folder, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1", **env}
         )
     until = time.monotonic() + 90
     while "ready" not in (folder / "job.log").read_text():
@@ -105,9 +101,7 @@ def test_a_wrong_column_is_told(job: tuple[int, Path]) -> None:
 @here
 def test_an_expression_only_through_the_costly_tool(job: tuple[int, Path]) -> None:
     pid, folder = job
-    result = live_eval(
-        Workspace([folder], pids=(pid,), may_be_empty=True), expression="__import__('__main__').SECRET + 1"
-    )
+    result = live_eval(Workspace([folder], pids=(pid,), may_be_empty=True), expression="__import__('__main__').SECRET + 1")
     assert result.outcome == "finding" and result.evidence[0].value == "42"
     broken = live_eval(Workspace([folder], pids=(pid,), may_be_empty=True), expression="1 / 0")
     assert broken.outcome == "failed"
@@ -146,15 +140,10 @@ def test_a_wrapped_table() -> None:
         "┌─────┬──────────┬─────┐\n│ x   │ long_nam │ z   │\n│     │ e        │     │\n├─────┼──────────┼─────┤\n"
         "│ a   │ some ver │ 1.5 │\n│     │ y long   │     │\n│ b   │ short    │ 2   │\n└─────┴──────────┴─────┘\n"
     )
-    assert table(text) == [
-        {"x": "a", "long_name": "some very long", "z": "1.5"},
-        {"x": "b", "long_name": "short", "z": "2"},
-    ]
+    assert table(text) == [{"x": "a", "long_name": "some very long", "z": "1.5"}, {"x": "b", "long_name": "short", "z": "2"}]
 
 
-@given(
-    st.lists(st.sampled_from(["┌──┬──┐", "│ a │ b │", "├──┼──┤", "│   │ c │", "└──┴──┘", "│ a │", "x"]), max_size=20)
-)
+@given(st.lists(st.sampled_from(["┌──┬──┐", "│ a │ b │", "├──┼──┤", "│   │ c │", "└──┴──┘", "│ a │", "x"]), max_size=20))
 @example(["┌──┬──┐", "│ a │ b │", "├──┼──┤", "│ a │ b │", "┌──┬──┐", "│ a │"])
 def test_any_mixture_of_lines(lines: list[str]) -> None:
     for row in table("\n".join(lines)):

@@ -213,9 +213,7 @@ def test_list_files_names_what_was_skipped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["<frozen os>", "/usr/lib/python3.10/os.py"])
 def test_a_variable_that_is_not_set_is_no_record_of_a_data_set(tmp_path: Path, where: str) -> None:
-    text = (
-        'Traceback (most recent call last):\n  File "train.py", line 2, in <module>\n    root = os.environ["CORPUS"]\n'
-    )
+    text = 'Traceback (most recent call last):\n  File "train.py", line 2, in <module>\n    root = os.environ["CORPUS"]\n'
     r = scanned(tmp_path, f"{text}  File \"{where}\", line 679, in __getitem__\nKeyError: 'CORPUS'\n")
     assert values(r, "error.exception") == ["KeyError"] and "data" not in values(r, "error.phase")
 

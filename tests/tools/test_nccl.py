@@ -1,5 +1,6 @@
 """NCCL's own lines: transports, failures, harmless warnings, tests, and trials of versions."""
 
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -28,9 +29,7 @@ def test_a_single_node_without_infiniband_is_healthy(tmp_path: Path) -> None:
 
 
 def test_two_nodes_over_sockets_miss_their_infiniband(tmp_path: Path) -> None:
-    log = "".join(
-        f"{h}:1:2 [0] NCCL INFO NET/IB : No device found.\n{h}:1:2 [0] NCCL INFO Using network Socket\n" for h in "ab"
-    )
+    log = "".join(f"{h}:1:2 [0] NCCL INFO NET/IB : No device found.\n{h}:1:2 [0] NCCL INFO Using network Socket\n" for h in "ab")
     seen = look(nccl_log, tmp_path, train_log=log)
     assert seen.one("nccl.ib_missing") is True and seen.one("nccl.socket_between_nodes") is True
     assert "Socket" in seen.values("nccl.net")
@@ -115,23 +114,13 @@ def test_the_version_nccl_prints_is_preferred(tmp_path: Path) -> None:
 
 
 def test_an_aborted_connection_names_its_peer(tmp_path: Path) -> None:
-    line = (
-        N
-        + "misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to fe80::966d:ae03%ib1<17943> failed : Software caused connection abort\n"
-    )
+    line = N + "misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to fe80::966d:ae03%ib1<17943> failed : Software caused connection abort\n"
     seen = look(nccl_log, tmp_path, train_log=line)
-    assert seen.one("nccl.connection") == "connection abort" and seen.one("nccl.connection_peer").startswith(
-        "fe80::966d"
-    )
+    assert seen.one("nccl.connection") == "connection abort" and seen.one("nccl.connection_peer").startswith("fe80::966d")
 
 
 def test_the_oldest_wording_of_interfaces(tmp_path: Path) -> None:
-    log = (
-        N
-        + "NCCL INFO NET : Using interface ib0:12.12.12.102<0>\n"
-        + N
-        + "NCCL INFO NET/IB : Using interface ib0 for sideband communication\n"
-    )
+    log = N + "NCCL INFO NET : Using interface ib0:12.12.12.102<0>\n" + N + "NCCL INFO NET/IB : Using interface ib0 for sideband communication\n"
     seen = look(nccl_log, tmp_path, train_log=log + N + "NCCL INFO Using internal Network Socket\n")
     assert seen.one("nccl.interface") == "ib0" and seen.values("nccl.net") == ["Socket"]
 

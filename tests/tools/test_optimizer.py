@@ -28,9 +28,7 @@ def seen_in(folder: Path, **arguments: str) -> Seen:
     return Seen(result, folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "count"), [("healthy", 28), ("hf", 28), ("adapter", 4), ("lightning", 4), ("moe", 37), ("mixtral", 21)]
-)
+@pytest.mark.parametrize(("name", "count"), [("healthy", 28), ("hf", 28), ("adapter", 4), ("lightning", 4), ("moe", 37), ("mixtral", 21)])
 def test_sound_state_of_each_framework(runs, name, count):
     seen = seen_in(runs / name)
     assert seen.result.outcome == "clean", seen.result.summary

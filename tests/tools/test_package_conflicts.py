@@ -20,12 +20,8 @@ from tests.tools.captured import look
 def put(site: Path, name: str, version: str, *requires: str, python: str = "") -> None:
     folder = site / f"{name}-{version}.dist-info"
     folder.mkdir(parents=True)
-    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(
-        f"Requires-Dist: {r}\n" for r in requires
-    )
-    (folder / "METADATA").write_text(
-        text + (f"Requires-Python: {python}\n" if python else "") + "\nName: not a header\n"
-    )
+    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {r}\n" for r in requires)
+    (folder / "METADATA").write_text(text + (f"Requires-Python: {python}\n" if python else "") + "\nName: not a header\n")
     (folder / "RECORD").write_text("")
 
 
@@ -50,15 +46,7 @@ def broken(tmp_path: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
     site = next((tmp_path / "env").glob("lib/python3*/site-packages"))
     put(site, "torch", "2.2.0")
-    put(
-        site,
-        "deepspeed",
-        "0.10.0",
-        "torch",
-        "pydantic<2.0.0",
-        "ninja; platform_system == 'Linux'",
-        "sphinx; extra == 'doc'",
-    )
+    put(site, "deepspeed", "0.10.0", "torch", "pydantic<2.0.0", "ninja; platform_system == 'Linux'", "sphinx; extra == 'doc'")
     put(site, "pydantic", "2.5.0", "typing-extensions>=4; python_version < '3'")
     put(site, "Flash_Attn", "2.5.0", "torch>=2.1")
     put(site, "odd", "not a version", "torch==2.*", "((")
@@ -75,9 +63,7 @@ def test_unmet_requirements(broken: Path, tmp_path: Path) -> None:
 
 def test_pip_agrees(broken: Path, tmp_path: Path) -> None:
     (next(broken.glob("lib/python3*/site-packages/odd*")) / "METADATA").unlink()
-    told = subprocess.run(
-        [sys.executable, "-m", "pip", "--python", broken, "check"], capture_output=True, text=True, check=False
-    )
+    told = subprocess.run([sys.executable, "-m", "pip", "--python", broken, "check"], capture_output=True, text=True, check=False)
     if "No module named pip" in told.stderr:
         pytest.skip("no pip here")
     (tmp_path / "run").mkdir()

@@ -29,9 +29,7 @@ def test_the_rank_that_says_nothing(tmp_path: Path) -> None:
 
 
 def test_that_only_rank_zero_logs_is_usual(tmp_path: Path) -> None:
-    r = roster(
-        tmp_path, train="[2024-01-01 10:00:00,1] [INFO] [a.py:1:f] [Rank 0] world_size = 16\n[rank0]: step 1 loss 2\n"
-    )
+    r = roster(tmp_path, train="[2024-01-01 10:00:00,1] [INFO] [a.py:1:f] [Rank 0] world_size = 16\n[rank0]: step 1 loss 2\n")
     assert values(r, "rank.missing") == []
     assert r.outcome == "clean"
 

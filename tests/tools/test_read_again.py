@@ -10,12 +10,7 @@ from traindoctor.agent.reading.run.files import Line
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "accelerate.utils.launch.subprocess.Popen",
-        "transformers.trainer.os.system",
-        "deepspeed.launcher.runner.sys.exit",
-    ],
+    "name", ["accelerate.utils.launch.subprocess.Popen", "transformers.trainer.os.system", "deepspeed.launcher.runner.sys.exit"]
 )
 def test_a_path_through_a_known_package_to_a_dangerous_module(name: str) -> None:
     assert not known(name) and dangerous(name)

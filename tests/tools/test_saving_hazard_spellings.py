@@ -6,13 +6,9 @@ import pytest
 
 from tests.tools.test_needs_of_hazards import names
 
-ASKED = (
-    "Since I resumed the run from its checkpoint the loss is higher. The model was loaded, weights_only was refused."
-)
+ASKED = "Since I resumed the run from its checkpoint the loss is higher. The model was loaded, weights_only was refused."
 MADE = "optimizer = torch.optim.AdamW(model.parameters())\nscheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
-BACK = (
-    "state = torch.load('last.pt')\nmodel.load_state_dict(state['model'])\noptimizer.load_state_dict(state['optim'])\n"
-)
+BACK = "state = torch.load('last.pt')\nmodel.load_state_dict(state['model'])\noptimizer.load_state_dict(state['optim'])\n"
 
 FAULTS: dict[str, list[str]] = {
     "scheduler_not_saved": [

@@ -130,9 +130,7 @@ def test_names_that_are_assigned_in_a_circle_end(tmp_path: Path, source: str) ->
 def test_a_new_head_is_no_lost_layer(tmp_path: Path, missing: str, left: str, harmless: bool) -> None:
     line = f"_IncompatibleKeys(missing_keys=[{missing}], unexpected_keys=[{left}])\n"
     log = tmp_path / "train.log"
-    log.write_text(
-        f"loading pretrained model: a.pth\n{line}" + "".join(f"step {n} loss {2 - n / 9}\n" for n in range(9))
-    )
+    log.write_text(f"loading pretrained model: a.pth\n{line}" + "".join(f"step {n} loss {2 - n / 9}\n" for n in range(9)))
     found = {e.key for e in scan_logs(Workspace([tmp_path])).evidence}
     assert "sig.ckpt.weights_not_loaded" in found
     assert ("load.only_heads" in found) is harmless
@@ -186,8 +184,7 @@ OVERFLOWS = "".join(
 )
 def test_a_scale_that_collapses_late_in_a_long_run_is_none_at_work(end: str, tmp_path: Path) -> None:
     rows = "".join(
-        f"[INFO] [logging.py:96:log_dist] [Rank 0] step={n}, skipped=4, loss_scale=65536.0\n"
-        for n in range(10, 4990, 10)
+        f"[INFO] [logging.py:96:log_dist] [Rank 0] step={n}, skipped=4, loss_scale=65536.0\n" for n in range(10, 4990, 10)
     )
     (tmp_path / "train.log").write_text(rows + end)
     question = "why did it stop?"

@@ -123,9 +123,7 @@ async def heard(pilot: Pilot[Any], timeout: float = 30.0) -> bool:
     called = asyncio.Event()
     if pilot.app._exception is None and pilot.app.screen_stack and pilot.app.screen.call_later(called.set):
         ended = asyncio.create_task(pilot.app._exception_event.wait())
-        await asyncio.wait(
-            [ended, asyncio.create_task(called.wait())], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait([ended, asyncio.create_task(called.wait())], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
     return pilot.app._exception is None
 

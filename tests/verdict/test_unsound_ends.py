@@ -147,9 +147,7 @@ def test_the_rank_that_was_killed_is_the_first_failure(tmp_path):
 
 def test_what_the_launcher_saw_first_is_told_also_where_no_cause_is(tmp_path):
     summary = KILLED[KILLED.index("torch.distributed.elastic") :].replace("exitcode  : -9", "exitcode  : 1")
-    report = asked(
-        tmp_path, "what went wrong?", launcher=summary.replace("Signal 9 (SIGKILL) received by PID 4251", "?")
-    )
+    report = asked(tmp_path, "what went wrong?", launcher=summary.replace("Signal 9 (SIGKILL) received by PID 4251", "?"))
     assert report.status == "insufficient_evidence"
     assert (report.root_cause.first_failure.rank, report.root_cause.first_failure.step) == (1, None)
 

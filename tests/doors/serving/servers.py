@@ -16,12 +16,7 @@ from tests.jobs.notices.receivers import until
 
 # a message that does not end is waited for less long than Alertmanager would
 SOON = "import traindoctor.agent.doors.serving.alert_server as s; s._READ_SECONDS = 2.0"
-COMMAND = [
-    sys.executable,
-    "-c",
-    f"{SOON}; from traindoctor.agent.doors.cli import main; raise SystemExit(main())",
-    "serve",
-]
+COMMAND = [sys.executable, "-c", f"{SOON}; from traindoctor.agent.doors.cli import main; raise SystemExit(main())", "serve"]
 
 
 class Serving:

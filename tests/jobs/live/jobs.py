@@ -22,15 +22,7 @@ BIN = Path(sys.executable).parent
 @contextmanager
 def torchrun(mode: str, folder: Path, ranks: int = 2) -> Iterator[subprocess.Popen[bytes]]:
     """A Gloo job of `job.py`, working in `folder` and logging to `job.log` there, once its last rank is stuck."""
-    argv = [
-        str(BIN / "torchrun"),
-        "--nproc-per-node",
-        str(ranks),
-        "--master-port",
-        str(_port()),
-        str(HERE / "job.py"),
-        mode,
-    ]
+    argv = [str(BIN / "torchrun"), "--nproc-per-node", str(ranks), "--master-port", str(_port()), str(HERE / "job.py"), mode]
     with started(argv, folder) as job:
         _stuck(folder)
         yield job

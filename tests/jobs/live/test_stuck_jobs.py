@@ -154,9 +154,7 @@ def test_no_permission_is_told_with_the_remedy(tmp_path: Path) -> None:
 
 
 def test_dead_children_are_seen(tmp_path: Path) -> None:
-    code = (
-        "import os, time\npid = os.fork()\nif pid == 0:\n    os._exit(3)\nprint('ready', flush=True)\ntime.sleep(60)\n"
-    )
+    code = "import os, time\npid = os.fork()\nif pid == 0:\n    os._exit(3)\nprint('ready', flush=True)\ntime.sleep(60)\n"
     with started([sys.executable, "-c", code], tmp_path) as job:
         wait_for(tmp_path / "job.log", "ready")
         result = look((job.pid,), tmp_path)

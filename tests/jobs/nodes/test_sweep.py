@@ -150,9 +150,7 @@ def test_a_full_or_odd_node_stands_out_from_its_peers(sound: list[Health]) -> No
 class Faulty(Local):
     """Nodes of this machine of which one has a real fault: its programs start otherwise."""
 
-    def __init__(
-        self, count: int, bad: str, before: list[str], pairs_alone: bool = False, patience: float = 99.0
-    ) -> None:
+    def __init__(self, count: int, bad: str, before: list[str], pairs_alone: bool = False, patience: float = 99.0) -> None:
         super().__init__(count)
         self._bad, self._before, self._pairs_alone, self._patience = bad, before, pairs_alone, patience
 

@@ -18,14 +18,7 @@ from typing import Any
 import pytest
 
 PY = sys.executable
-DOCTOR = [
-    PY,
-    "-c",
-    "from traindoctor.agent.doors.cli import main; raise SystemExit(main())",
-    "run",
-    "--quiet",
-    "--no-triage",
-]
+DOCTOR = [PY, "-c", "from traindoctor.agent.doors.cli import main; raise SystemExit(main())", "run", "--quiet", "--no-triage"]
 SECONDS = 60.0
 
 Start = Callable[..., "subprocess.Popen[bytes]"]

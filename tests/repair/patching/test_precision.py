@@ -121,7 +121,5 @@ def test_a_timeout_by_position_is_read_and_written(old):
     text = f"import torch\ninit_process_group('nccl', timeout={old})\n"
     assert change(text, "a.py", {"nccl_timeout": 600}, "pytorch").edits == ()
     space = {"timedelta": __import__("datetime").timedelta}
-    new = (
-        change(text, "a.py", {"nccl_timeout": 5400}, "pytorch").text.partition("timeout=")[2].rstrip().removesuffix(")")
-    )
+    new = change(text, "a.py", {"nccl_timeout": 5400}, "pytorch").text.partition("timeout=")[2].rstrip().removesuffix(")")
     assert eval(new, space).total_seconds() == 5400

@@ -80,9 +80,7 @@ def test_plain_files_and_lightning(runs, tmp_path, doctor):
     """As torch reads them: one process for all three."""
     old, lightning = runs / "healthy" / "ckpt_step_30.pt", tmp_path / "new.ckpt"
     before, made = digest(old), (tmp_path / "bare.pt", tmp_path / "scheduled.pt")
-    for new, options, gone in zip(
-        made, ((), ("--keep-scheduler",)), (["optimizer", "scheduler"], ["optimizer"]), strict=True
-    ):
+    for new, options, gone in zip(made, ((), ("--keep-scheduler",)), (["optimizer", "scheduler"], ["optimizer"]), strict=True):
         done = doctor("salvage", "reset-optimizer", old, "-o", new, "--json", *options)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["left_out"] == gone and digest(old) == before

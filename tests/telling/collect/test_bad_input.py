@@ -68,9 +68,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "job" / "b.log").write_text("step 1 loss 2\n")
     (tmp_path / "job" / "b.log").chmod(0)
     bundled(tmp_path / "job", tmp_path / "b.tgz", diagnose=False)
-    assert {"file": "b.log", "why": "no permission to read it"} in manifest_of(
-        unpacked(tmp_path / "b.tgz", tmp_path / "x")
-    )["not_read"]
+    assert {"file": "b.log", "why": "no permission to read it"} in manifest_of(unpacked(tmp_path / "b.tgz", tmp_path / "x"))["not_read"]
 
 
 def test_more_files_than_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,9 +29,7 @@ def job(tmp_path: Path) -> Path:
     folder = tmp_path / "job"
     (folder / "logs").mkdir(parents=True)
     (folder / "config.yaml").write_text(f"learning_rate: 1.0e-4\nhub_token: {SECRET}\n")
-    (folder / "logs" / "train.log").write_text(
-        f"step 1 loss 2.0\nlogin with {SECRET}\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
-    )
+    (folder / "logs" / "train.log").write_text(f"step 1 loss 2.0\nlogin with {SECRET}\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
     (folder / "long.log").write_bytes(b"step 1 loss 2.0 at the start\n" * (3 * PART // 29) + b"RuntimeError: the end\n")
     (folder / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}      ")
     (folder / "raw.log").write_bytes(b"a\0b" * 100)
@@ -72,9 +70,7 @@ def test_the_machine_can_be_left_out(job: Path, tmp_path: Path) -> None:
     out = tmp_path / "b.tar.gz"
     assert main(["collect", str(job), "-o", str(out), "--no-machine", "--quiet"]) == 0
     folder = unpacked(out, tmp_path / "x")
-    assert (
-        not (folder / "tools").exists() and not (folder / "machine").exists() and not (folder / "shell.json").exists()
-    )
+    assert not (folder / "tools").exists() and not (folder / "machine").exists() and not (folder / "shell.json").exists()
 
 
 def test_hostile_names_stay_inside(tmp_path: Path) -> None:
@@ -103,13 +99,9 @@ def test_many_files_and_a_telling_name(tmp_path: Path, monkeypatch: pytest.Monke
 class Sick:
     """This machine with a kernel that has lost a GPU."""
 
-    def run(
-        self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None
-    ) -> Completed:
+    def run(self, argv: list[str], timeout: float = 10.0, env: dict[str, str] | None = None, cwd: Path | None = None) -> Completed:
         if argv[0] in ("dmesg", "journalctl"):
-            line = (
-                "2026-11-20T10:00:02,000000+00:00 NVRM: Xid (PCI:0000:18:00): 79, pid=77, GPU has fallen off the bus.\n"
-            )
+            line = "2026-11-20T10:00:02,000000+00:00 NVRM: Xid (PCI:0000:18:00): 79, pid=77, GPU has fallen off the bus.\n"
             return Completed(tuple(argv), 0, line)
         if argv[-1].endswith("train.log"):
             return Completed(tuple(argv), 0, json.dumps({"now": 1795176000, "first": 1795168000, "last": 1795168801}))
@@ -119,9 +111,7 @@ class Sick:
 def test_a_bundle_replays_as_an_incident(tmp_path: Path) -> None:
     job = tmp_path / "job"
     job.mkdir()
-    (job / "train.log").write_text(
-        "step 1 loss 2.0\nstep 2 loss 1.9\nRuntimeError: CUDA error: unspecified launch failure\n"
-    )
+    (job / "train.log").write_text("step 1 loss 2.0\nstep 2 loss 1.9\nRuntimeError: CUDA error: unspecified launch failure\n")
     shell = Recording(Sick())
     collect(Workspace([job], live=True, shell=shell), shell, tmp_path / "b.tar.gz", "why did it die?")
     folder = unpacked(tmp_path / "b.tar.gz", tmp_path / "x")

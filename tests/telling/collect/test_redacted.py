@@ -31,7 +31,7 @@ def filled(folder: Path, texts: list[Planted]) -> None:
     shuffled = [p.text + "step 13 loss 2.30 lr 1e-4\n" * 9 for p in texts]
     dice.shuffle(shuffled)
     quarter = len(shuffled) // 4
-    trouble = 'Traceback (most recent call last):\n  File "/w/train.py", line 3, in <module>\n    main()\nRuntimeError: broken\n'
+    trouble = "Traceback (most recent call last):\n  File \"/w/train.py\", line 3, in <module>\n    main()\nRuntimeError: broken\n"
     (folder / "train.log").write_text("".join(shuffled[:quarter]) + trouble)
     (folder / "run.sh").write_text("#!/bin/bash\n" + "".join(shuffled[quarter : 2 * quarter]))
     (folder / "node.log.gz").write_bytes(gzip.compress("".join(shuffled[2 * quarter : 3 * quarter]).encode()))
@@ -67,9 +67,7 @@ def test_names_columns_keys_and_dumps(tmp_path: Path) -> None:
                          "output_sizes": [[1]], "input_dtypes": ["Float"], "output_dtypes": ["Float"], "state": "completed",
                          "retired": True, "is_p2p": False, "frames": [{"name": inside, "filename": "a.py", "line": 1}]}]}  # fmt: skip
     (job / "nccl_trace_rank_0").write_bytes(pickle.dumps(dump))
-    (job / "train.log").write_text(
-        f"step 1 loss 2.0\nHF_TOKEN={plain} set\n{base64.b64encode(encoded.encode()).decode()}\nValueError: {plain}\n"
-    )
+    (job / "train.log").write_text(f"step 1 loss 2.0\nHF_TOKEN={plain} set\n{base64.b64encode(encoded.encode()).decode()}\nValueError: {plain}\n")
     bundled(job, tmp_path / "b.tar.gz", f"why does --hub-token {asked} fail?")
     data = everything(unpacked(tmp_path / "b.tar.gz", tmp_path / "x"))
     assert not [s for s in secrets if s.encode() in data]
@@ -90,9 +88,7 @@ def test_papers_hold_none(tmp_path: Path) -> None:
     filled(tmp_path / "job", texts)
     secret = next(p for p in texts if p.kind == "password").secrets[0]
     (tmp_path / "job" / "train.yaml").write_text(f"learning_rate: 1e-4\nhub_token: {TOKENS['hf'](Dice(2))}\n")
-    (tmp_path / "job" / "err.log").write_text(
-        f"step 1 loss 2\nValueError: cannot log in with {secret} and {TOKENS['hf'](Dice(2))}\n"
-    )
+    (tmp_path / "job" / "err.log").write_text(f"step 1 loss 2\nValueError: cannot log in with {secret} and {TOKENS['hf'](Dice(2))}\n")
     ws = Workspace([tmp_path / "job"], live=False)
     report = diagnosed(ws, f"what is wrong with password={secret}?")
     for text in (bug_report(ws, report), infrastructure_ticket(ws, report, force=True)):

@@ -45,14 +45,9 @@ def test_doctor_eval_takes_a_bundle_of_a_long_run(tmp_path: Path, capsys: pytest
     for log in (job / "logs").glob("rank*.log"):
         lines = log.read_text().splitlines(keepends=True)
         at = next((i for i, line in enumerate(lines) if "step 4" in line), 0)
-        quiet = "".join(
-            f"[2026-03-03 {i // 3600 % 24:02}:{i // 60 % 60:02}:{i % 60:02}.000] [INFO] [pretrain] step {i // 21} done\n"
-            for i in range(4_000)
-        )
+        quiet = "".join(f"[2026-03-03 {i // 3600 % 24:02}:{i // 60 % 60:02}:{i % 60:02}.000] [INFO] [pretrain] step {i // 21} done\n" for i in range(4_000))
         log.write_text("".join(lines[:at]) + quiet + "".join(lines[at:]))
-    assert (
-        main(["collect", str(job), "-o", str(tmp_path / "b.tgz"), "--no-machine", "--max-size", "512K", "--quiet"]) == 0
-    )
+    assert main(["collect", str(job), "-o", str(tmp_path / "b.tgz"), "--no-machine", "--max-size", "512K", "--quiet"]) == 0
     folder = unpacked(tmp_path / "b.tgz", tmp_path / "x")
     assert sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) <= 1 << 19
     found = case.load(folder)

@@ -177,7 +177,7 @@ def _complaints() -> tuple[re.Pattern[str], dict[str, re.Pattern[str]]]:
 
 @cache
 def _ordinary() -> re.Pattern[str]:
-    return _either(_table()["ordinary"])
+    return _either([*_table()["asking"], *_table()["ordinary"]])
 
 
 def _either(patterns: list[str]) -> re.Pattern[str]:

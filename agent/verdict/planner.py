@@ -156,34 +156,30 @@ def leader(ranked: Sequence[Hypothesis]) -> Hypothesis | None:
     """Of the causes that may be told the most probable: an origin before what follows from it, a mechanism before none.
 
     The less of a proof was seen of it, the more probable it must be. Words alone are not believed against a run that
-    went well as far as it shows; that all is well is told only where nothing with a mechanism is left.
+    went well as far as it shows; that all is well is told only where nothing is left that could be told instead.
     """
-    blamed = any("mechanism" in h.parts and h.probability >= RIVAL for h in ranked if h.cause != HEALTHY)
+    blamed = any("mechanism" in h.parts and h.probability >= LIKELY for h in ranked if h.cause != HEALTHY)
     went_well = any(h.cause == HEALTHY and h.parts for h in ranked)
-    told = [h for h in ranked if _may_be_told(h, ranked, went_well) and not (blamed and h.cause == HEALTHY)]
+    told = [h for h in ranked if _may_be_told(h, went_well) and not (blamed and h.cause == HEALTHY)]
     if not ranked or (ranked[0].probability >= SURE and ranked[0] not in told):
         return None
     return max(told, key=lambda h: (h.explained_by is None, "mechanism" in h.parts, h.probability), default=None)
 
 
-def _may_be_told(h: Hypothesis, ranked: Sequence[Hypothesis], went_well: bool) -> bool:
-    if h.unexplained or h.elsewhere or (h.cause == HEALTHY and "mechanism" not in h.parts):
+def _may_be_told(h: Hypothesis, went_well: bool) -> bool:
+    if h.unexplained or h.elsewhere or (h.cause == HEALTHY and not h.parts):
         return False
     if not h.positive and (went_well or "effect" not in h.parts):
         return False
-    least = LIKELY if "mechanism" in h.parts else EVEN if "effect" in h.parts else SURE
-    return _with_what_follows(h, ranked) >= least and h.probability >= LIKELY / 2
-
-
-def _with_what_follows(h: Hypothesis, ranked: Sequence[Hypothesis]) -> float:
-    """The probability of a cause, with that of what follows from it where its proof is whole."""
-    return h.probability + (sum(f.probability for f in ranked if f.explained_by == h.cause) if _is_whole(h) else 0.0)
+    effect_alone = SURE if h.cause == HEALTHY else EVEN  # a good end is less than an answer to what was asked
+    least = LIKELY if "mechanism" in h.parts else effect_alone if "effect" in h.parts else SURE
+    return h.probability >= least
 
 
 def is_settled(ranked: list[Hypothesis]) -> bool:
     """Whether the leader's proof is whole, nothing of the effect is left unexplained, and no rival's proof is whole."""
     first = leader(ranked)
-    if first is None or first.probability < EVEN or _with_what_follows(first, ranked) < SURE:
+    if first is None or first.probability < SURE:
         return False
     rivals = [h for h in ranked if h is not first and h.explained_by != first.cause and h.probability >= RIVAL]
     return first.cause == HEALTHY or (_is_whole(first) and not first.leaves and not any(map(_is_whole, rivals)))

@@ -109,6 +109,8 @@ SPOKEN_OF = 2.0  # log odds from which the lines of a failure sound like a cause
 # never heard of it. Public incidents cannot tell what it is worth.
 OWN_LINE = 6.0
 OF_A_POLICY = ("reward.", "rl.", "logprob_diff.")
+FOLLOWS = 0.9  # of the share of a consequence, what its origin gets
+WHOLE = 3  # parts of a proof
 CEILING = 0.97  # no claim is surer than what some hundred labelled incidents can bear out
 
 
@@ -128,17 +130,14 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, sounds: Sounds | None = No
     best = candidates(playbooks, facts, heard)
     ended = ended_by_exception(facts)
     nothing = score(nothing_traits(facts), "nothing")
-    values = {t.playbook.cause: value - nothing for t, value in best}
-    total = 1.0 + sum(map(math.exp, values.values()))
     asked = frozenset(str(e.value) for e in facts.get("question.symptom"))
     behind = {t.playbook.cause: u.playbook.cause for t, u in consequences(t for t, _ in best)}
-    return [
+    found = [
         Hypothesis(
             cause=t.playbook.cause,
             playbook=t.playbook.slug,
             title=t.playbook.title,
-            probability=min(CEILING, math.exp(values[t.playbook.cause]) / total),
-            score=values[t.playbook.cause],
+            score=value - nothing,
             supported_by=list(dict.fromkeys(t.supported)),
             contradicted_by=list(dict.fromkeys(t.contradicted)),
             missing=t.missing,
@@ -149,8 +148,37 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, sounds: Sounds | None = No
             explained_by=behind.get(t.playbook.cause),
             elsewhere=t.away,
         )
-        for t, _ in best
+        for t, value in best
     ]
+    return _weighed(found, {h.cause: h.score for h in found})
+
+
+def _weighed(found: Iterable[Hypothesis], odds: Mapping[str, float], nothing: float = 0.0) -> list[Hypothesis]:
+    """Hypotheses with the probabilities that log odds come to; best first.
+
+    What an origin with a whole proof brings about is no rival of it: most of its share is the origin's.
+    """
+    known = {h.cause: h for h in found}
+    total = math.exp(nothing) + sum(map(math.exp, odds.values()))
+    share = {cause: math.exp(value) / total for cause, value in odds.items()}
+    for cause in known:
+        if (origin := _origin(cause, known)) != cause:
+            share[origin] += FOLLOWS * share[cause]
+            share[cause] *= 1 - FOLLOWS
+    weighed = [replace(h, probability=min(CEILING, share[h.cause])) for h in known.values()]
+    return sorted(weighed, key=lambda h: -h.probability)
+
+
+def _origin(cause: str, known: Mapping[str, Hypothesis]) -> str:
+    """What a cause follows from in the end, as far as proofs are whole; itself where it follows from nothing."""
+    seen: set[str] = set()
+    while cause not in seen:
+        seen.add(cause)
+        upstream = known.get(known[cause].explained_by or "")
+        if upstream is None or len(upstream.parts) < WHOLE:
+            break
+        cause = upstream.cause
+    return cause
 
 
 def candidates(playbooks: Iterable[Playbook], facts: Facts, heard: Sounds) -> list[tuple[Traits, float]]:
@@ -273,9 +301,7 @@ def with_vote(ranked: list[Hypothesis], cause: str, vote: float, page: Playbook 
     if page is not None and cause not in {h.cause for h in known}:
         known.append(Hypothesis(cause=cause, playbook=page.slug, title=page.title, score=UNHEARD))
     raised = {h.cause: h.score + (vote if h.cause == cause else 0.0) for h in known}
-    total = math.exp(0.0 if page is not None else vote) + sum(math.exp(v) for v in raised.values())
-    voted = [replace(h, probability=min(CEILING, math.exp(raised[h.cause]) / total)) for h in known]
-    return sorted(voted, key=lambda h: -h.probability)
+    return _weighed(known, raised, 0.0 if page is not None else vote)
 
 
 UNHEARD = -2.0  # log odds of a cause of which nothing was seen or heard

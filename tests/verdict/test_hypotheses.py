@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from traindoctor.agent.core.playbook import parse
 from traindoctor.agent.core.types import Evidence, Hypothesis
 from traindoctor.agent.verdict.planner import INSUFFICIENT, is_settled, verdict
 from traindoctor.agent.verdict.predicates import Facts
-from traindoctor.agent.verdict.ranking import rank
+from traindoctor.agent.verdict.ranking import rank, with_vote
 from traindoctor.agent.verdict.steer import Sounds
 
 FRAGMENTED = """---
@@ -77,6 +78,22 @@ def test_the_consequence_steps_back_behind_its_origin():
     assert is_settled(ranked)
 
 
+def test_the_share_of_what_follows_is_that_of_an_origin_whose_proof_is_whole():
+    both = {h.cause: h for h in rank(BOOKS, facts(FAILED, OOM, ASKED, RESERVED))}
+    alone = rank([BOOKS[0]], facts(FAILED, OOM, ASKED, RESERVED))[0]
+    origin, follows = both["memory.fragmentation"], both["dist.rank_died"]
+    assert origin.probability == pytest.approx(alone.probability, abs=0.02) and follows.probability < 0.05
+    open_proof = {h.cause: h for h in rank(BOOKS, facts(FAILED, OOM))}
+    assert len(open_proof["memory.fragmentation"].parts) < 3
+    assert open_proof["dist.rank_died"].probability > follows.probability
+
+
+def test_a_model_that_votes_for_an_origin_takes_nothing_from_it_for_what_follows():
+    ranked = rank(BOOKS, facts(FAILED, OOM, ASKED, RESERVED))
+    voted = with_vote(ranked, "dist.rank_died", 0.0, BOOKS[1])
+    assert {h.cause: h.probability for h in voted} == pytest.approx({h.cause: h.probability for h in ranked})
+
+
 def test_no_evidence_means_no_cause():
     assert rank(BOOKS, facts()) == []
     assert verdict([]) == INSUFFICIENT
@@ -96,7 +113,7 @@ def test_what_the_question_asserts_is_never_support():
 def test_probabilities_never_add_up_to_more_than_one(evidence):
     ranked = rank(BOOKS, facts(*evidence))
     assert sum(h.probability for h in ranked) < 1.0
-    assert ranked == sorted(ranked, key=lambda h: -h.score)
+    assert ranked == sorted(ranked, key=lambda h: -h.probability)
 
 
 OPEN = """---
@@ -248,6 +265,18 @@ def test_the_less_was_seen_of_a_proof_the_more_probable_it_must_be():
 
     assert one(0.36, "effect", "mechanism") == one(0.51, "effect") == one(0.86) == "loss.bad_batch"
     assert one(0.34, "effect", "mechanism") == one(0.49, "effect") == one(0.84) == INSUFFICIENT
+
+
+def test_that_all_is_well_is_told_of_a_good_end_only_where_it_is_sure_or_the_complaint_is_explained():
+    def sound(probability: float, *parts: str, rival: float = 0.0) -> str:
+        other = Hypothesis("loss.bad_batch", "", "", rival, 1.0, positive=True, parts=("effect", "mechanism"))
+        well = Hypothesis("none.healthy", "", "", probability, 3.0, positive=True, parts=parts)
+        return verdict(sorted([well, other], key=lambda h: -h.probability))
+
+    assert sound(0.86, "effect") == sound(0.36, "effect", "mechanism") == "none.healthy"
+    assert sound(0.84, "effect") == sound(0.34, "effect", "mechanism") == sound(0.97) == INSUFFICIENT
+    assert sound(0.6, "effect", "mechanism", rival=0.3) == "none.healthy"
+    assert sound(0.6, "effect", "mechanism", rival=0.36) == "loss.bad_batch"
 
 
 def test_an_origin_goes_before_what_follows_from_it():

@@ -110,6 +110,7 @@ class Hypothesis:
     contradicted_by: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     positive: bool = False  # at least one positive predicate or decisive line
+    seen: bool = True  # the run shows more of it than circumstances
     parts: tuple[str, ...] = ()  # of its proof, those that are there: effect, mechanism, link
     unexplained: bool = False  # an exception ended the run of which nothing of it speaks
     leaves: tuple[str, ...] = ()  # what the question complains of, in words, where it brings none of that about

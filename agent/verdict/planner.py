@@ -155,21 +155,25 @@ def verdict(ranked: list[Hypothesis]) -> str:
 def leader(ranked: Sequence[Hypothesis]) -> Hypothesis | None:
     """Of the causes that may be told the most probable: an origin before what follows from it, a mechanism before none.
 
-    The less of a proof was seen of it, the more probable it must be. Words alone are not believed against a run that
-    went well as far as it shows; that all is well is told only where nothing is left that could be told instead.
+    The less of a proof was seen of it, the more probable it must be. Words and circumstances are not believed against a
+    run that went well as far as it shows, and a fault only where it is twice as probable as that all is well. That is
+    told only where nothing is left that could be told instead.
     """
     blamed = any("mechanism" in h.parts and h.probability >= LIKELY for h in ranked if h.cause != HEALTHY)
-    went_well = any(h.cause == HEALTHY and h.parts for h in ranked)
-    told = [h for h in ranked if _may_be_told(h, went_well) and not (blamed and h.cause == HEALTHY)]
+    well = next((h.probability for h in ranked if h.cause == HEALTHY and h.parts), None)
+    told = [h for h in ranked if _may_be_told(h, well) and not (blamed and h.cause == HEALTHY)]
     if not ranked or (ranked[0].probability >= SURE and ranked[0] not in told):
         return None
     return max(told, key=lambda h: (h.explained_by is None, "mechanism" in h.parts, h.probability), default=None)
 
 
-def _may_be_told(h: Hypothesis, went_well: bool) -> bool:
+def _may_be_told(h: Hypothesis, well: float | None) -> bool:
+    """Whether a cause may be told; `well` is the probability that nothing is wrong, where that was seen at all."""
     if h.unexplained or h.elsewhere or (h.cause == HEALTHY and not h.parts):
         return False
-    if not h.positive and (went_well or "effect" not in h.parts):
+    if not (h.seen or well is None) or not (h.positive or "effect" in h.parts):
+        return False
+    if h.cause != HEALTHY and h.probability < 2 * (well or 0.0):
         return False
     effect_alone = SURE if h.cause == HEALTHY else EVEN  # a good end is less than an answer to what was asked
     least = LIKELY if "mechanism" in h.parts else effect_alone if "effect" in h.parts else SURE

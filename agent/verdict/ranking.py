@@ -142,6 +142,7 @@ def rank(playbooks: Iterable[Playbook], facts: Facts, sounds: Sounds | None = No
             contradicted_by=list(dict.fromkeys(t.contradicted)),
             missing=t.missing,
             positive=t.positive,
+            seen=t.proof.seen,
             parts=_parts(t, facts),
             unexplained=ended and not _may_have_raised(t, facts),
             leaves=left_by(t.playbook.cause, asked),

@@ -56,6 +56,11 @@ class Proof:
         getattr(self, part).extend(ids)
 
     @property
+    def seen(self) -> bool:
+        """Whether the run shows more of it than circumstances."""
+        return bool(self.effect or self.mechanism or self.hazard or self.link or self.ordinary)
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """The parts that are there; a complaint is an effect that was seen by a person."""
         effect = bool(self.effect or self.asked)

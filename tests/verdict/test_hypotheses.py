@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traindoctor.agent.core.playbook import parse
+from traindoctor.agent.core.playbook import parse, playbooks
 from traindoctor.agent.core.types import Evidence, Hypothesis
 from traindoctor.agent.verdict.planner import INSUFFICIENT, is_settled, verdict
 from traindoctor.agent.verdict.predicates import Facts
@@ -276,7 +276,26 @@ def test_that_all_is_well_is_told_of_a_good_end_only_where_it_is_sure_or_the_com
     assert sound(0.86, "effect") == sound(0.36, "effect", "mechanism") == "none.healthy"
     assert sound(0.84, "effect") == sound(0.34, "effect", "mechanism") == sound(0.97) == INSUFFICIENT
     assert sound(0.6, "effect", "mechanism", rival=0.3) == "none.healthy"
-    assert sound(0.6, "effect", "mechanism", rival=0.36) == "loss.bad_batch"
+    assert sound(0.6, "effect", "mechanism", rival=0.36) == INSUFFICIENT
+    assert sound(0.3, "effect", rival=0.6) == "loss.bad_batch" and sound(0.31, "effect", rival=0.6) == INSUFFICIENT
+
+
+def test_what_is_asked_and_circumstances_are_not_believed_against_a_run_that_went_well():
+    asked = Hypothesis("ckpt.resume_state_incomplete", "", "", 0.6, 2.0, positive=True, seen=False, parts=("effect",))
+    well = Hypothesis("none.healthy", "", "", 0.2, 1.0, positive=True, parts=("effect",))
+    assert verdict([asked]) == "ckpt.resume_state_incomplete"
+    assert verdict([asked, well]) == INSUFFICIENT
+    assert verdict([replace(asked, seen=True), well]) == "ckpt.resume_state_incomplete"
+
+
+def test_that_somebody_cancelled_a_job_is_no_time_limit_and_that_it_resumed_is_no_fault():
+    cancelled = facts(line("slurm.cancelled_by", "0"), line("host.slurm_state", "CANCELLED", number=2))
+    by_cause = {h.cause: h for h in rank(playbooks(), cancelled)}
+    assert "mechanism" not in getattr(by_cause.get("env.watchdog_kill"), "parts", ())
+    limited = facts(line("host.slurm_state", "TIMEOUT"), line("slurm.time_limit", 3600, number=2))
+    assert verdict(rank(playbooks(), limited)) == "env.watchdog_kill"
+    resumed = {h.cause: h for h in rank(playbooks(), facts(line("resume.from_step", 205), line("run.restarted", 2)))}
+    assert not any("mechanism" in h.parts for h in resumed.values())
 
 
 def test_an_origin_goes_before_what_follows_from_it():

@@ -94,12 +94,34 @@ def main(arguments: list[str] | None = None) -> int:
     except DoctorError as e:
         return _complain(str(e), e.exit_code)
     except typer.TyperException as e:
-        return _complain(e.format_message(), e.exit_code)
+        return _complain(f"{_ended(e.format_message())} {_to_type(e)}", e.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", 130)
     except BrokenPipeError:
         nobody_listens()
         return 0
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
+
+
+_BRACES = str.maketrans("", "", "{}")  # that usage lines put around what must be given
+
+
+def _to_type(e: typer.TyperException) -> str:
+    """What to type instead: how the command is called, or what lists the commands of its group."""
+    context = getattr(e, "ctx", None)
+    if context is None or context.command_path == "doctor":
+        return "`doctor --help` lists the commands."
+    if context.command_path.count(" ") == 1 and hasattr(context.command, "commands"):
+        return f"`{context.command_path} --help` lists them."
+    words = [
+        w.translate(_BRACES).replace("......", "...")
+        for w in context.command.collect_usage_pieces(context)
+        if w != "[OPTIONS]"
+    ]
+    return f"Type: {' '.join([context.command_path, *words])}; --help tells the options."
 
 
 def _complain(message: str, code: int) -> int:

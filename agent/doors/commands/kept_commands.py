@@ -203,9 +203,10 @@ SECONDS = 20.0  # to wait for the history: somebody asked for it
 
 def feedback(
     report: Annotated[str, typer.Argument(metavar="REPORT", help="A session, 'last', or a report as JSON.")],
-    cause: Annotated[
-        str, typer.Option(help="What it really was, by the id of a cause.", metavar="ID", show_default=False)
+    truth: Annotated[
+        str, typer.Argument(metavar="ID", help="What it really was, by the id of a cause.", show_default=False)
     ] = "",
+    cause: Annotated[str, typer.Option(help="The same.", metavar="ID", show_default=False)] = "",
     good: Annotated[bool, typer.Option("--good", help="The diagnosis was right.")] = False,
     note: Annotated[str, typer.Option(help="How it came out.", show_default=False)] = "",
     undo: Annotated[bool, typer.Option("--undo", help="Take back what was said about it.")] = False,
@@ -233,14 +234,12 @@ def feedback(
     if undo:
         _take_back(place, found.session)
         return
-    truth = _truth(found, cause, good)
+    really = _truth(found, cause or truth, good)
     ws = _run_looked_at(found, path, state, run)
-    _say(place, found, _kept(place, found, truth, note, ws))
+    _say(place, found, _kept(place, found, really, note, ws))
 
 
 def _truth(report: Report, cause: str, good: bool) -> str:
-    pass
-
     if not (cause or good):
         raise UsageError("what was it?", "--cause ID names it, --good says the diagnosis was right")
     said = report.root_cause.id or ""

@@ -118,7 +118,7 @@ def test_the_last_word_holds_and_can_be_taken_back(doctor: Doctor, session: str,
     doctor("feedback", session, "--good")
     assert listed(doctor)[0]["truth"] == listed(doctor)[0]["cause"]
     shutil.rmtree(run)
-    done = doctor("feedback", session, "--cause", "memory.graph_retained")
+    done = doctor("feedback", session, "memory.graph_retained")
     assert done.returncode == 0, done.stderr
     folder = state() / "incidents" / session
     assert yaml.safe_load((folder / "incident.yaml").read_text())["expected"] == ["memory.graph_retained"]

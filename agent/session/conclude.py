@@ -19,6 +19,7 @@ from ..tools.tool import all_tools, survived
 from ..verdict import gate, salience
 from ..verdict.planner import HEALTHY, INSUFFICIENT, Diagnosis, verdict
 from ..verdict.predicates import Facts
+from ..verdict.ranking import ended_by_exception
 from .history.team import Team
 
 # ----------
@@ -176,9 +177,20 @@ def _sentences(
     shown = proof or context
     lead = Sentence(text=f"{title or meaning}.", cites=[e.id for e in shown[:6]])
     if cause == INSUFFICIENT:
-        lead = Sentence(text="The material does not identify a cause.", cites=[e.id for e in context[:4]])
+        lead = Sentence(text=f"{NO_CAUSE}{_ended_by(facts)}.", cites=[e.id for e in context[:4]])
     told = [*proof, *salience.beside(cause, facts), *context, *(salience.telling(facts) if telling else [])]
     return [lead, *salience.listing(told, 32)]
+
+
+NO_CAUSE = "The material does not identify a cause"
+
+
+def _ended_by(facts: Facts) -> str:
+    """The exception that ended the run, where that is all there is to tell."""
+    if not ended_by_exception(facts):
+        return ""
+    line = salience.quote(facts.get("error.first")[0].text)
+    return f": it ended by {line}, and no failure that is known explains that"
 
 
 def _through_gate(

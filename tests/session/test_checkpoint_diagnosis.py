@@ -139,8 +139,13 @@ def test_the_report_says_from_where_to_start_again(tmp_path: Path) -> None:
 def test_the_question_tells_the_failed_resume_from_the_run_that_failed(
     question: str, cause: str, tmp_path: Path
 ) -> None:
-    """The log is of the run that saved NaN: asked about the resume, the file is the cause; otherwise it is not."""
+    """The log is of the run that saved NaN: asked about the resume, the file is the cause; otherwise it is not.
+
+    Three lines of NaN do not tell which fault of the loss it was: that one leads is enough.
+    """
     run = copy("hf", tmp_path)
     overwrite(run, "hf", "mlp.up_proj", float("nan"))
     report = report_on(run, "step 5 loss nan\nstep 6 loss nan\nstep 7 loss nan\n", question, tmp_path)
-    assert report.root_cause is not None and (report.root_cause.id or "").startswith(cause), report.root_cause
+    leads = next(d.id for d in report.differential if d.id != "none.insufficient_evidence")
+    assert leads.startswith(cause) and report.root_cause.id in (leads, "none.insufficient_evidence")
+    assert report.root_cause.id == cause or cause == "loss."

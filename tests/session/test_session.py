@@ -188,3 +188,13 @@ def test_clean_is_not_a_finding(run, tmp_path, extra_tool):
     extra_tool(nothing, recall=True)
     report = list(diagnose(Workspace([run]), state=tmp_path / "state"))[-1].report
     assert {c.tool: c.outcome for c in report.checked}["nothing"] == "clean"
+
+
+def test_an_error_of_the_users_own_is_told_where_no_known_failure_explains_it(tmp_path):
+    (tmp_path / "run").mkdir()
+    raised = 'Traceback (most recent call last):\n  File "t.py", line 2, in <module>\n    raise ValueError(text)\n'
+    (tmp_path / "run" / "train.log").write_text(f"step 1 loss 2.0\n{raised}ValueError: expected 3 channels, got 4\n")
+    asked = diagnose(Workspace([tmp_path / "run"]), "why did it stop?", state=tmp_path / "state")
+    report = next(e.report for e in asked if isinstance(e, ReportReady))
+    assert report.status == "insufficient_evidence"
+    assert "it ended by “ValueError: expected 3 channels, got 4”" in report.summary[0].text and report.summary[0].cites

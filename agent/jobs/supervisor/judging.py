@@ -209,7 +209,7 @@ def verdict_of(report: dict[str, Any], path: Path) -> Verdict:
         path, str(report.get("status", "")), str(cause.get("id") or ""), str(cause.get("title") or ""),
         float(cause.get("confidence") or 0.0), str(_part(report, "restart").get("advice") or ""),
     )  # fmt: skip
-    found.lines = [_headline(found), *_first_failure(cause), *_evidence(report)]
+    found.lines = [_headline(found, report), *_first_failure(cause), *_evidence(report)]
     fixes = [f for f in report.get("fixes") or [] if isinstance(f, dict)]
     if fixes and found.status in ("confirmed", "likely", "hypothesis"):
         found.lines.append(f"repair: {fixes[0].get('title', '')}")
@@ -218,9 +218,13 @@ def verdict_of(report: dict[str, Any], path: Path) -> Verdict:
     return found
 
 
-def _headline(v: Verdict) -> str:
+NO_KNOWN_FAILURE = "no failure that is known explains how it ended"
+
+
+def _headline(v: Verdict, report: dict[str, Any]) -> str:
     if v.status == "insufficient_evidence":
-        return "what the run left does not tell the cause"
+        ended = any(": it ended by " in str(s.get("text")) for s in report.get("summary") or [] if isinstance(s, dict))
+        return NO_KNOWN_FAILURE if ended else "what the run left does not tell the cause"
     if v.status == "healthy":
         return "nothing wrong is seen in what the run left"
     sure = {"confirmed": "confirmed", "likely": "likely", "hypothesis": "only a hypothesis"}.get(v.status, v.status)

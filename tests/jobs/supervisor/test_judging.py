@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from traindoctor.agent.jobs.supervisor.judging import verdict_of
+from traindoctor.agent.jobs.supervisor.judging import NO_KNOWN_FAILURE, verdict_of
 from traindoctor.agent.jobs.supervisor.run_folder import named_paths
 
 MEMORY = """step 1 loss 2.0
@@ -70,6 +70,8 @@ def test_nothing_known_is_said_so() -> None:
         {"status": "insufficient_evidence", "root_cause": {"id": "none.insufficient_evidence"}}, Path("r")
     )
     assert found.lines == ["what the run left does not tell the cause"]
+    told = {"summary": [{"text": "The material does not identify a cause: it ended by “ValueError: 4”, and no"}]}
+    assert verdict_of({"status": "insufficient_evidence", **told}, Path("r")).lines == [NO_KNOWN_FAILURE]
     assert verdict_of({}, Path("r")).lines  # whatever it is
 
 

@@ -51,7 +51,7 @@ def test_a_night_with_one_run(run: Path) -> None:
     with Terminal([*DOCTOR, "chat", "--offline", str(run)], size=(100, 30)) as t:
         t.until("ask: why")
         _ask(t, "why does it hang?")
-        t.until("dist.unused_parameters  (likely")
+        t.until("dist.unused_parameters  (confirmed")
         t.press("f2")
         t.until("Open the file")
         t.press("enter")
@@ -79,7 +79,7 @@ def test_a_night_with_one_run(run: Path) -> None:
         assert foreign(t.raw) == []
     with Terminal([*DOCTOR, "chat", "--offline", "--resume", str(run)]) as t:
         t.until("going on with session")
-        assert "dist.unused_parameters likely" in t.until("go on: why?")
+        assert "dist.unused_parameters confirmed" in t.until("go on: why?")
 
 
 def _ask(t: Terminal, line: str) -> None:
